@@ -37,6 +37,7 @@ from studies.layer_original_cells import LayerNetwork
 from studies.layer_protection import LayerProtection
 from studies.layer_protection_cells import ProtectedSetting
 from studies.null_controls import NullControls
+from studies.peeled_images import PeeledImages, PeeledNetwork
 from studies.prior_cells import PriorAttack, PriorNetwork
 from studies.privacy_utility import Family, PrivacyUtility, ProbeAttack, UtilityData
 from studies.private_images import SmallNetwork
@@ -102,6 +103,8 @@ __all__ = [
     "Network",
     "NoisyLayers",
     "NullControls",
+    "PeeledImages",
+    "PeeledNetwork",
     "PriorAttack",
     "PriorNetwork",
     "PrivacyUtility",

@@ -69,6 +69,22 @@ ZHU_2021 = Citation(
     venue="ICLR",
     year=2021,
 )
+LENSTRA_1982 = Citation(
+    key="lenstra1982lll",
+    authors="Lenstra, Lenstra and Lovász",
+    title="Factoring Polynomials with Rational Coefficients",
+    venue="Mathematische Annalen",
+    year=1982,
+    identifier="doi:10.1007/BF01457454",
+)
+BABAI_1986 = Citation(
+    key="babai1986nearest",
+    authors="Babai",
+    title="On Lovász' Lattice Reduction and the Nearest Lattice Point Problem",
+    venue="Combinatorica",
+    year=1986,
+    identifier="doi:10.1007/BF02579403",
+)
 ZHAO_2020 = Citation(
     key="zhao2020idlg",
     authors="Zhao, Mopuri and Bilen",

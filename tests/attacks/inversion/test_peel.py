@@ -455,8 +455,8 @@ def test_labels_are_not_needed(loss: str) -> None:
 
 
 def test_a_batch_is_refused() -> None:
-    case = setting(small_net(activation="relu"), rows(1, 2))
-    with pytest.raises(UnsupportedError, match="one example apart, got 2"):
+    case = setting(small_net(activation="relu"), rows(1, 2, 0))
+    with pytest.raises(UnsupportedError, match="one example or two apart, got 3"):
         _run(case)
 
 

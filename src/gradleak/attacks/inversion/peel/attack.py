@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack, Monitor
-from gradleak.attacks.inversion.peel.completion import OpenImage, alone_on_grid, on_grid
+from gradleak.attacks.inversion.peel.completion import Grid, OpenImage, alone_on_grid, on_grid
 from gradleak.attacks.inversion.peel.head import Head, read_heads
 from gradleak.attacks.inversion.peel.joined import read_network
+from gradleak.attacks.inversion.peel.network import Chain
+from gradleak.attacks.inversion.peel.pairs import PAIR, peel_pair, read_pair
 from gradleak.attacks.inversion.peel.peeling import Peeled, Shared
 from gradleak.attacks.inversion.problem import NEEDS, readable
 from gradleak.attacks.inversion.reading import LabelSource, claimed_labels, known_facts, known_law
@@ -29,7 +31,7 @@ from gradleak.core import (
     Release,
     Update,
 )
-from gradleak.results import ZHU_2021, Citation, Count, Natural, Outcome, UnsupportedError
+from gradleak.results import BABAI_1986, LENSTRA_1982, ZHU_2021, Citation, Count, Natural, Outcome, UnsupportedError
 
 # Probes of defenses: entries so large that none is clipped or rounded at them.
 _LARGE = 1e6
@@ -55,9 +57,10 @@ class Peel(Attack):
     x, the units that are active (those that stand clear of zero by their standard deviations), and δ one layer further down;
     no unit's side is left to a search. The last unknown is the example.
 
-    Where the first layer's equations do not determine an image, the open directions are filled by the least total variation
-    within the range and on the right side of inactive units, and then level by level by the grid on which the pixels of a
-    file lie (`levels`). An image on that grid that satisfies all equations is a certificate where no second one is to be expected
+    Where the first layer's equations do not determine an image, the open directions are filled by the least total variation of
+    its colors within the range and on the right side of inactive units. Then the grid on which the pixels of a file lie
+    (`levels`) makes them whole numbers, which few sharp equations determine: window by window by a reduced lattice
+    (`on_grid`). An image on that grid that satisfies all equations is a certificate where no second one is to be expected
     (`alone_on_grid`): every change of one or two pixels by a level breaks them, and equations are so many, and so sharp, that of
     all images on the grid none comes near by chance.
 
@@ -78,10 +81,11 @@ class Peel(Attack):
     **Cost**: one plain gradient for the check at the end, two where an image on the grid fails it, as many again for every
     further size of the head's input that explains the loss of a head without bias. Linear algebra is not
     counted: an eigendecomposition of a matrix (n, n) for a layer of n inputs, 4 s in all for a digit on the LeNet, half a
-    minute for a color image with its completion.
+    minute for a color image with what it leaves open.
 
     **Source**: Zhu and Blaschko 2021 (R-GAP), for the way from the head down and both kinds of equations. All equations of a
-    layer in one least squares, the sides of units from its covariance, completion and grid are ours.
+    layer in one least squares, the sides of units from its covariance, completion and grid are ours; the reduction of lattices
+    is Lenstra, Lenstra and Lovász 1982's, rounding along it Babai 1986's.
 
     Attributes:
         max_unknowns: largest layer whose equations are written as a matrix.
@@ -91,7 +95,7 @@ class Peel(Attack):
 
     name: ClassVar[str] = "peel"
     needs: ClassVar[tuple[str, ...]] = NEEDS
-    citations: ClassVar[tuple[Citation, ...]] = (ZHU_2021,)
+    citations: ClassVar[tuple[Citation, ...]] = (ZHU_2021, LENSTRA_1982, BABAI_1986)
     summary: ClassVar[str] = "The example of one gradient by linear least squares, layer by layer from the head down."
 
     max_unknowns: Count = 4096
@@ -106,14 +110,17 @@ class Peel(Attack):
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse batches, releases that are not one gradient, and networks that are no chain."""
         readable(knowledge)
-        if knowledge.batch_size is not None and knowledge.batch_size != 1:
+        if knowledge.batch_size not in (None, 1, PAIR):
             raise UnsupportedError(
-                f"the attack peel takes the gradient of one example apart, got {knowledge.batch_size}"
+                f"the attack peel takes the gradient of one example or two apart, got {knowledge.batch_size}"
             )
         assert knowledge.objective is not None
         assert knowledge.domain is not None
         refuse_other_than_gradient(knowledge.release, knowledge.objective)
-        read_network(knowledge.objective, knowledge.domain)
+        if read_network(knowledge.objective, knowledge.domain).joined is not None and knowledge.batch_size == PAIR:
+            raise UnsupportedError(
+                "the attack peel takes two examples apart in a chain of layers, got a skip connection"
+            )
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
@@ -131,6 +138,8 @@ class Peel(Attack):
             "information": known_facts(knowledge, labels=source, first_order=False),
             "inputs_of": [],
         }
+        if knowledge.batch_size == PAIR:
+            return self._pair(chain, domain, shared, targets, details)
         heads = read_heads(chain, shared, objective, _in_double(knowledge.targets))
         if isinstance(heads, str):
             return _nothing(heads, details)
@@ -180,6 +189,45 @@ class Peel(Attack):
             details={**details, "relative_residual": residual},
         )
 
+    def _pair(
+        self, chain: Chain, domain: Domain, shared: Shared, targets: Tensor | None, details: dict[str, Any]
+    ) -> Reconstruction:
+        """Both of two examples, where the head's gradient tells them apart."""
+        deltas = read_pair(chain, shared)
+        if isinstance(deltas, str):
+            return _nothing(deltas, details)
+        peeled = peel_pair(chain.from_pixels(domain), shared, deltas, max_unknowns=self.max_unknowns)
+        details["inputs_of"] = peeled.layers
+        if peeled.solution is None:
+            return _nothing(peeled.stopped, details)
+        channels, left = domain.shape[0], peeled.solution.open.shape[1]
+        pixels = peeled.solution.values.reshape(channels, PAIR, -1).transpose(0, 1).reshape(PAIR, *domain.shape)
+        if left:
+            pixels = pixels.clamp(0, 1)
+        inputs = domain.from_pixels(pixels)
+        missed = shared.distance(made := chain.gradient(inputs, deltas))
+        explained = missed <= shared.floor(made)
+        outcome = Outcome.NOT_IDENTIFIABLE
+        if not left:
+            outcome = Outcome.CONVERGED if explained else Outcome.PLATEAU
+        # A gradient at the outputs is negative at the label, if at any.
+        if targets is not None and targets.shape == (PAIR,) and not targets.is_floating_point():
+            swapped = float(deltas[0, targets[0]] + deltas[1, targets[1]]) > float(
+                deltas[1, targets[0]] + deltas[0, targets[1]]
+            )
+            targets = targets.flip(0) if swapped else targets
+        told = f"the first layer's equations leave {left} of {len(peeled.solution.values)} directions of both examples open"
+        return Reconstruction(
+            inputs=inputs,
+            targets=targets,
+            loss=(missed / shared.norm) ** 2,
+            outcome=outcome,
+            iterations=len(chain.stages),
+            plain_gradients=1.0,
+            note=told if left else "the equations of every layer determine its inputs, of both examples",
+            details={**details, "relative_residual": missed / shared.norm},
+        )
+
     def _claims(self, peeled: Peeled, domain: Domain, monitor: Monitor) -> Iterator[tuple[Tensor, bool, str]]:
         """Pixels, whether nothing else explains the update, and what was done, in words; a next one for where this misses it."""
         solution, system = peeled.solution, peeled.system
@@ -194,14 +242,17 @@ class Peel(Attack):
         if not self.complete or domain.kind is not DomainKind.IMAGE:
             yield image.middle().clamp(0, 1), False, f"{lacking}; there the middle of the range is claimed"
             return
-        code = image.smooth(torch.zeros(left, dtype=torch.float64, device=solution.values.device))
+        code, precision = image.smooth(torch.zeros(left, dtype=torch.float64, device=solution.values.device))
         if self.levels > 1 and solution.misfit < _CONSISTENT:
             fit = (_ALLOWED * max(solution.misfit, 1.0)) ** 2 * solution.rows
 
             def tell(open_: int) -> None:
                 monitor(left - open_, left, math.nan)
 
-            found = on_grid(image, code, self.levels - 1, lambda guess: system.squares(guess) <= fit, tell)
+            grid = Grid(
+                steps=self.levels - 1, error=solution.error, explains=lambda guess: system.squares(guess) <= fit
+            )
+            found = on_grid(image, code, precision, grid, tell)
             if found is not None:
                 certain = alone_on_grid(solution, system.gram(len(found)), self.levels - 1, fit)
                 others = "" if certain else ", as others may"

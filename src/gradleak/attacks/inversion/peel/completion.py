@@ -6,18 +6,26 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from gradleak.attacks.inversion.peel.lattice import Array, hardness, is_sure, whole
 from gradleak.attacks.inversion.peel.systems import Equations, Solution
 
-_EVEN = 3e-3
-# Weight of what breaks a range or a gate, and the gradient below which an edge counts as flat, round by round.
-_ROUNDS = ((10.0, 1e-2), (1e3, 1e-3), (1e5, 1e-4))
-_AGAIN = ((1e4, 3e-4), (1e5, 1e-4))
-_STEPS, _STEPS_AGAIN = 120, 40
-# Levels are fixed where a pixel is so near to one, in steps; of these the surest, so many at once.
-_NEAR, _AT_ONCE, _FREE, _INDEPENDENT = 0.2, 16, 0.05, 0.03
+# Size of an edge below which it counts as flat, round by round, and steps of each round.
+_BLUNT, _STEPS = (3e-2, 1e-2, 3e-3), 8
+# Weight of what breaks a range or a gate.
+_BROKEN = 1e4
+# Least variance of an edge in a direction of colors, beside the mean.
+_COLORLESS = 1e-4
+# Sides of windows in which pixels are taken for whole numbers together, their step, and the most pixels at once.
+_SIDES, _STEP, _MOST = (5, 7), 2, 160
+# Spread that is allowed for beside what edges show, windows that may fail, and freedom of a pixel that is open.
+_WIDE, _FAILURES, _FREE = 1.5, 24, 1e-6
+# Safety of the error of what is determined, and the least one, in levels.
+_SAFE, _LEAST_ERROR = 4.0, 1e-8
 # Chance of a second image on the grid, one in.
 _LOTS = 1e6
 
@@ -51,109 +59,191 @@ class OpenImage:
         """The image nearest to gray."""
         return self.at(self.basis.T @ (0.5 - self.start))
 
-    def smooth(self, code: Tensor, rounds: Sequence[tuple[float, float]] = _ROUNDS, steps: int = _STEPS) -> Tensor:
-        """Coordinates of the image of least total variation in the range and on the right side of inactive units.
+    def smooth(self, code: Tensor) -> tuple[Tensor, Tensor]:
+        """The image of least total variation in the range and on the right side of inactive units.
 
-        Total variation is taken over channels together. Constraints are weighed ever more, edges made ever sharper.
+        Total variation is Σ ‖W e‖ over edges e between neighbors, of all channels together, where W makes their covariance
+        white: channels of a photograph rise and fall together, so that an edge that is not gray counts for more. The covariance
+        is that of the image itself, step by step. Reweighted least squares; what breaks range and gates is weighed in.
+
+        Returns:
+            Its coordinates (k,), and the precision of these (k, k): that of edges of the sizes that are left.
+
+        **Cost**: 24 solutions of k equations, and as many products of k × k edges.
         """
         rows = None if self.inactive is None else self.inactive.matrix @ self.basis
         left = None if self.inactive is None else self.inactive.right[:, 0] - self.inactive.matrix @ self.start
-        for weight, blunt in rounds:
-            code = self._descend(code, rows, left, weight, blunt, steps)
-        return code
+        wide = _edges(self.basis.reshape(*self.shape, -1))
+        precision = torch.eye(self.dimensions).to(self.basis)
+        for blunt in _BLUNT:
+            for _ in range(_STEPS):
+                pixels = self.at(code)
+                edges = _edges(pixels.reshape(self.shape))
+                white = _whitening(edges, blunt)
+                gram, slope, total, count = torch.zeros_like(precision), torch.zeros_like(code), 0.0, 0
+                for edge, moved in zip(edges, wide, strict=True):
+                    turned = torch.einsum("cd,dhw->chw", white, edge)
+                    size = (turned.square().sum(dim=0) + blunt**2).sqrt()
+                    matrix = torch.einsum("cd,dhwk->chwk", white, moved) / size.sqrt()[None, ..., None]
+                    matrix = matrix.reshape(-1, self.dimensions)
+                    gram = gram + matrix.T @ matrix
+                    slope = slope + matrix.T @ (turned / size.sqrt()).reshape(-1)
+                    total, count = total + float(size.sum()), count + turned.numel()
+                gram.diagonal().add_(1e-9 * float(gram.diagonal().mean()))
+                # Of edges that are spread like exp(−λ ‖W e‖).
+                precision = gram * (count / total)
+                broken, by = (
+                    [self.basis[pixels < 0], self.basis[pixels > 1]],
+                    [pixels[pixels < 0], pixels[pixels > 1] - 1],
+                )
+                if rows is not None and left is not None:
+                    over = rows @ code - left
+                    broken, by = [*broken, rows[over > 0]], [*by, over[over > 0]]
+                pushed = torch.cat(broken)
+                step = torch.linalg.solve(
+                    gram + _BROKEN * pushed.T @ pushed, slope + _BROKEN * pushed.T @ torch.cat(by)
+                )
+                code = code - step
+                if float(step.norm()) < 1e-5 * math.sqrt(self.dimensions):
+                    break
+        return code, precision
 
-    def _descend(
-        self, code: Tensor, rows: Tensor | None, left: Tensor | None, weight: float, blunt: float, steps: int
-    ) -> Tensor:
-        code = code.detach().clone().requires_grad_()
-        search = torch.optim.LBFGS(
-            [code],
-            max_iter=steps,
-            history_size=20,
-            line_search_fn="strong_wolfe",
-            tolerance_grad=1e-10,
-            tolerance_change=1e-13,
-        )
-
-        def closure() -> Tensor:
-            search.zero_grad()
-            pixels = self.at(code)
-            broken = pixels.clamp(max=0).square().sum() + (pixels - 1).clamp(min=0).square().sum()
-            if rows is not None and left is not None:
-                broken = broken + (rows @ code - left).clamp(min=0).square().sum()
-            down, across = _edges(pixels.reshape(self.shape))
-            loss = sum((edge.square().sum(dim=0) + blunt**2).sqrt().sum() for edge in (down, across)) + weight * broken
-            loss.backward()
-            return loss
-
-        with torch.enable_grad():
-            search.step(closure)
-        return code.detach()
-
-    def spread(self, pixels: Tensor) -> Tensor:
-        """Distance that each pixel may move at equal total variation, to second order, (n,)."""
-        down, across = _edges(pixels.reshape(self.shape))
-        wide = self.basis.reshape(*self.shape, -1)
-        moved = []
-        for edge, step in zip(
-            (down, across), (wide[:, 1:] - wide[:, :-1], wide[:, :, 1:] - wide[:, :, :-1]), strict=True
-        ):
-            weight = (edge.square().sum(dim=0) + _EVEN**2) ** -0.25
-            moved.append((step * weight[None, ..., None]).reshape(-1, self.dimensions))
-        gram = moved[0].T @ moved[0] + moved[1].T @ moved[1]
-        gram = gram + 1e-9 * gram.diagonal().mean() * torch.eye(self.dimensions).to(gram)
-        factor = torch.linalg.cholesky(gram)
-        turned: Tensor = torch.linalg.solve_triangular(factor, self.basis.T, upper=False)
-        return turned.square().sum(dim=0).sqrt()
-
-    def fixed(self, places: Tensor, values: Tensor, code: Tensor) -> tuple[OpenImage, Tensor]:
-        """The images with these values at these places, and the coordinates that are left."""
-        rows = self.basis[places]
-        move = torch.linalg.lstsq(rows, (values - self.start[places])[:, None], driver="gelsd").solution[:, 0]
-        turned, _ = torch.linalg.qr(rows.T, mode="complete")
-        rest = turned[:, len(places) :]
+    def fixed(self, places: Tensor, values: Tensor, code: Tensor, precision: Tensor) -> _State | None:
+        """The images with these values at these places, with likeliest coordinates and precision; None where there are none."""
+        left, sizes, right = torch.linalg.svd(self.basis[places])
+        rank = int((sizes > _FREE).sum())
+        asked = values - self.start[places]
+        part = left[:, :rank].T @ asked
+        if float((left[:, :rank] @ part - asked).norm()) > 1e-4 * math.sqrt(len(places)):
+            return None
+        move, rest = right[:rank].T @ (part / sizes[:rank]), right[rank:].T
         image = replace(self, start=self.at(move), basis=(self.basis @ rest).contiguous())
-        return image, rest.T @ (code - move)
+        precision, slope = rest.T @ precision @ rest, rest.T @ (precision @ (code - move))
+        if image.dimensions:
+            slope = torch.linalg.solve(precision, slope)
+        return image, slope, precision
+
+
+_State = tuple[OpenImage, Tensor, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Levels on which pixels lie, and what is known of them there.
+
+    Attributes:
+        steps: of the grid between 0 and 1.
+        error: standard deviation of what is determined, in [0, 1].
+        explains: whether an image satisfies all equations.
+    """
+
+    steps: int
+    error: float
+    explains: Callable[[Tensor], bool]
 
 
 def on_grid(
-    image: OpenImage, code: Tensor, steps: int, explains: Callable[[Tensor], bool], tell: Callable[[int], None]
+    image: OpenImage, code: Tensor, precision: Tensor, grid: Grid, tell: Callable[[int], None]
 ) -> Tensor | None:
-    """The image on the grid of `steps` + 1 levels that explains all equations; None where none is found.
+    """The image on the grid that explains all equations; None where none is found.
 
-    Level by level: pixels that lie near a level and may move least are set to it, and the others are completed anew. A wrong
-    one shows at the end, since no image on the grid then fits.
+    Window by window: its pixels are whole numbers of levels, and equations of the units that look at it hold for these with an
+    error far below a level. Thereby few whole numbers are possible at all, and smoothness says where they are about (`whole`).
+    What they are makes others sure. The window that is expected to be surest comes first.
 
     Args:
         image: what is known.
-        code: coordinates of a completion.
-        steps: of the grid between 0 and 1.
-        explains: whether an image satisfies all equations.
+        code: coordinates of a completion (k,).
+        precision: of these (k, k).
+        grid: on which the image lies.
         tell: called with the number of open directions.
+
+    **Cost**: a factorization of some dozen to hundred pixels for each window, and a reduced lattice for each that is taken.
     """
-    set_already = torch.zeros(len(image.start), dtype=torch.bool, device=image.start.device)
+    windows, error = _Windows(image.shape), max(_SAFE * grid.error * grid.steps, _LEAST_ERROR)
+    failures = 0
     while True:
-        pixels = image.at(code)
-        rounded = (pixels * steps).round() / steps
-        if explains(rounded):
+        rounded = (image.at(code) * grid.steps).round() / grid.steps
+        if grid.explains(rounded):
             return rounded
-        if not image.dimensions:
+        if not image.dimensions or failures > _FAILURES:
             return None
         tell(image.dimensions)
-        off = (pixels - rounded).abs() * steps
-        free = image.basis.square().sum(dim=1).sqrt() > _FREE
-        able = (free & ~set_already & (off < _NEAR)).nonzero()[:, 0]
-        if not len(able):
+        factor = _on_cpu(image.basis @ torch.linalg.inv(torch.linalg.cholesky(precision)).T * (_WIDE * grid.steps))
+        chosen = windows.surest(factor, error)
+        if chosen is None:
             return None
-        surest = able[image.spread(pixels)[able].argsort()[: min(_AT_ONCE, image.dimensions)]]
-        upper = torch.linalg.qr(image.basis[surest].T)[1]
-        independent = upper.diagonal().abs() > _INDEPENDENT
-        independent[0] = True
-        chosen = surest[independent]
-        image, code = image.fixed(chosen, rounded[chosen], code)
-        set_already[chosen] = True
-        if image.dimensions:
-            code = image.smooth(code, _AGAIN, _STEPS_AGAIN)
+        found = whole(_on_cpu(image.at(code))[chosen] * grid.steps, _with_error(factor[chosen], error))
+        able = found.sure and found.values.min() >= 0 and found.values.max() <= grid.steps
+        places, values = (torch.from_numpy(part).to(code.device) for part in (chosen, found.values / grid.steps))
+        fixed = image.fixed(places, values, code, precision) if able else None
+        if fixed is None:
+            failures += 1
+            windows.leave_out()
+        else:
+            image, code, precision = fixed
+
+
+class _Windows:
+    """Windows of an image, and how hard the pixels of each are expected to be."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        channels, height, width = shape
+        numbers = np.arange(channels * height * width).reshape(channels, height, width)
+        self.windows = {
+            (side, top, left): numbers[:, top : top + side, left : left + side].reshape(-1)
+            for side in _SIDES
+            for top in range(0, max(height - side, 0) + 1, _STEP)
+            for left in range(0, max(width - side, 0) + 1, _STEP)
+        }
+        self.expected: dict[tuple[int, int, int], float] = {}
+        self.last: tuple[int, int, int] | None = None
+
+    def surest(self, factor: Array, error: float) -> NDArray[np.int64] | None:
+        """Open pixels of the window that is expected to be easiest; None where none is worth a try."""
+        free = np.square(factor).sum(axis=1) > error**2
+        for key, pixels in list(self.windows.items()):
+            if key in self.expected and (self.last is None or max(np.abs(np.subtract(key, self.last)[1:])) > 8):
+                continue
+            inside = pixels[free[pixels]]
+            if not len(inside):
+                del self.windows[key]
+                self.expected.pop(key, None)
+            elif len(inside) <= _MOST:
+                self.expected[key] = hardness(_with_error(factor[inside], error))
+        if not self.expected:
+            return None
+        self.last = min(self.expected, key=lambda key: self.expected[key])
+        if not is_sure(self.expected[self.last]):
+            return None
+        pixels = self.windows[self.last]
+        chosen: NDArray[np.int64] = pixels[free[pixels]]
+        return chosen
+
+    def leave_out(self) -> None:
+        """Leave the window out that was given last."""
+        assert self.last is not None
+        del self.windows[self.last], self.expected[self.last]
+
+
+def _with_error(factor: Array, error: float) -> Array:
+    return np.concatenate([factor, error * np.eye(len(factor))], axis=1)
+
+
+def _on_cpu(tensor: Tensor) -> Array:
+    made: Array = tensor.detach().cpu().numpy()
+    return made
+
+
+def _whitening(edges: Sequence[Tensor], blunt: float) -> Tensor:
+    """A matrix W (channels, channels) for which W e has channels of one size that are not correlated; det W is about 1."""
+    flat = torch.cat([edge.reshape(edge.shape[0], -1) for edge in edges], dim=1)
+    weight = 1 / (flat.square().sum(dim=0) + blunt**2)
+    spread = (flat * weight) @ flat.T / weight.sum()
+    spread = spread * len(spread) / spread.trace().clamp(min=1e-300)
+    spread.diagonal().add_(_COLORLESS)
+    factor: Tensor = torch.linalg.inv(torch.linalg.cholesky(spread))
+    return factor
 
 
 def alone_on_grid(solution: Solution, gram: Tensor, steps: int, fit: float) -> bool:

@@ -112,7 +112,7 @@ class Chain:
         ]
 
     def gradient(self, inputs: Tensor, delta: Tensor) -> dict[str, Tensor]:
-        """Gradient of the trunk's parameters for an input (1, *shape) and a gradient at the head's output (*made).
+        """Gradient of the trunk's parameters for inputs (k, *shape) and gradients at the head's output (k, *made).
 
         **Cost**: one plain gradient.
         """
@@ -122,7 +122,7 @@ class Chain:
             return made
 
         pull = torch.func.vjp(output, dict(self.trunk.named_parameters()))[1]
-        found: dict[str, Tensor] = pull(delta[None])[0]
+        found: dict[str, Tensor] = pull(delta.reshape(len(inputs), *self.stages[-1].made))[0]
         return found
 
 

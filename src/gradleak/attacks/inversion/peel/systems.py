@@ -63,6 +63,7 @@ class Solution:
         rows: number of equations.
         misfit: root mean square of the residuals in standard deviations, by degree of freedom; about 1 where all is as assumed.
         volume: logarithm of the product of the standard deviations of all determined directions.
+        error: root mean square of what determined directions are off, by entry.
     """
 
     values: Tensor
@@ -73,6 +74,7 @@ class Solution:
     rows: int
     misfit: float
     volume: float
+    error: float = 0.0
 
 
 def weight_equations(
@@ -224,6 +226,8 @@ class System:
             rows=self.rows,
             misfit=misfit,
             volume=sum(one.volume * count for one, count in zip(parts, columns, strict=True)),
+            error=max(misfit, 1.0)
+            * math.sqrt(sum(one.variance * count for one, count in zip(parts, columns, strict=True)) / len(values)),
         )
 
     def squares(self, values: Tensor) -> float:
@@ -253,7 +257,7 @@ class System:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Part:
-    """Solution of equations that share a matrix: values (n, k), the rest as in `Solution`."""
+    """Solution of equations that share a matrix: values (n, k), the rest as in `Solution`, the sum of all variances."""
 
     values: Tensor
     stds: Tensor
@@ -261,6 +265,7 @@ class _Part:
     rank: int
     condition: float
     volume: float
+    variance: float
 
 
 def _least_squares(
@@ -290,4 +295,5 @@ def _least_squares(
         rank=rank,
         condition=math.sqrt(top / float(values[0])) if rank else math.inf,
         volume=-0.5 * float(values.log().sum()),
+        variance=float((1 / values).sum()),
     )
