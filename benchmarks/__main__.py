@@ -1,6 +1,6 @@
 """Run every benchmark module of this folder (those with a `run()` that yields rows) and print one table.
 
-    python -m benchmarks            all modules but those that take minutes (compiled, engines, long_record, many_tasks, scale)
+    python -m benchmarks            all modules but those that take minutes (`_ON_REQUEST`)
     python -m benchmarks operators  only the named ones
     python -m benchmarks --resume --minutes 4    in slices: what the file has stays, and no module begins after four minutes
     python -m benchmarks --table    nothing is run: the tables of the file
@@ -28,7 +28,7 @@ import benchmarks
 from benchmarks.comparison import markdown, summary
 
 _HELPERS = ("__main__", "comparison", "device", "measure", "model_scale", "processes", "scaling")
-_ON_REQUEST = ("compiled", "engines", "long_record", "many_tasks", "scale", "sketches")
+_ON_REQUEST = ("compiled", "engines", "long_record", "many_tasks", "memory", "scale", "sketches", "start")
 _LATEST = Path(__file__).parent / "results" / "latest.json"
 
 

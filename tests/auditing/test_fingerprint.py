@@ -23,9 +23,10 @@ import torch
 from scipy.stats import chi2, norm
 from torch import nn
 
+import gradleak as gl
 from gradleak.attacks import GaussNewton
 from gradleak.auditing import Plan, build_plan, run_plan
-from gradleak.auditing.fingerprint import fingerprint
+from gradleak.auditing.fingerprint import _known, fingerprint
 from gradleak.core.randomness import global_generators
 from gradleak.results import InputError, PlanError, Record
 
@@ -36,6 +37,7 @@ ROOT = Path(__file__).parents[2]
 OWN_ATTACK = """
 from dataclasses import dataclass
 
+import gradleak as gl
 from gradleak.attacks import GaussNewton
 from gradleak.core import Reconstruction
 
@@ -245,6 +247,25 @@ def test_the_state_of_global_generators_is_not_read() -> None:
     assert seen[0] == seen[1]
     assert fingerprint(np.random.default_rng(1)) != fingerprint(np.random.default_rng(2))
     assert fingerprint(chi2) != fingerprint(norm)
+
+
+def test_code_of_gradleak_counts_whoever_read_it_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read once in a process, and anew where other code stands in its place."""
+    attack, defense = gl.InvertingGradients(), gl.Clip(1.0)
+    _known.cache_clear()
+    alone, first = fingerprint(defense), fingerprint(attack, defense)
+    _known.cache_clear()
+    assert (fingerprint(attack, defense), fingerprint(defense)) == (first, alone)
+    before = gl.Clip.mean
+    monkeypatch.setattr(gl.Clip, "mean", lambda self, update: before(self, update))
+    assert fingerprint(defense) != alone
+    monkeypatch.undo()
+    assert fingerprint(defense) == alone
+    monkeypatch.setattr("gradleak.attacks.inversion.search.math", None)
+    assert fingerprint(attack, defense) != first
+    assert fingerprint(defense) == alone
+    monkeypatch.undo()
+    assert fingerprint(attack, defense) == first
 
 
 DIGEST = """

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,12 +24,12 @@ from torch import Tensor, nn
 import gradleak as gl
 from gradleak.attacks import Attack, Progress
 from gradleak.auditing.default_plan import default_plan
-from gradleak.audits.base import Controls
+from gradleak.audits.base import Audit, Controls, Site, Task
 from gradleak.core import Knowledge, Objective, Reconstruction, Update
 from gradleak.core.process import WhileUsed, in_turn, one_thread
 from gradleak.core.randomness import global_generators
 from gradleak.operators.kernels import differentiable_kernels
-from gradleak.results import Outcome
+from gradleak.results import Finding, Grounds, Outcome, Verdict
 
 BATCH = gl.Batch(
     torch.rand((1, 1, 4, 4), generator=torch.Generator().manual_seed(1)),
@@ -203,6 +203,39 @@ def test_one_thread_is_that_of_the_caller_alone() -> None:
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counting(Audit[Finding]):
+    """Counts the threads of torch in its task and in its conclusions."""
+
+    kind: ClassVar[str] = "counting"
+    finding: ClassVar[type[Finding]] = Finding
+
+    name: str = "counting"
+
+    def tasks(self, site: Site) -> list[Task[Finding]]:
+        blank = Finding(kind=self.kind, item="counted", audit=self.name)
+        return [Task(name=blank.item, run=lambda site, out: [_counted(blank)], blank=blank, headline="", examples=())]
+
+    def conclude(self, site: Site, found: Sequence[Finding]) -> list[Finding]:
+        return [_counted(Finding(kind=self.kind, item="concluded", audit=self.name))]
+
+    @classmethod
+    def judge(cls, found: Sequence[Finding], grounds: Grounds) -> Sequence[Verdict]:
+        return ()
+
+
+def _counted(blank: Finding) -> Finding:
+    return blank.but(note=f"{torch.get_num_threads()}")
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_whatever_a_run_computes_has_the_threads_of_its_header(tmp_path: Path) -> None:
+    plan = default_plan(MODEL, BATCH, loss="cross_entropy", mode="train", release=None, attacks=QUICK, measures=[])
+    record = gl.run_plan(replace(plan, audits=[Counting()]), tmp_path / "out", jobs=1)
+    assert {one.item: one.note for one in record.findings} == {"counted": "1", "concluded": "1"}
+    assert record.run["threads"] == 1
 
 
 @pytest.mark.slow  # in short: audits without controls, above

@@ -47,6 +47,17 @@ def test_layout_dtype_and_gradient_flags_stay() -> None:
     assert isinstance(copied["weight"], nn.Parameter)
 
 
+def test_a_model_and_its_parameters_share_one_copy() -> None:
+    (copied,) = sealed([knowledge(nn.Linear(3, 2))])
+    objective = copied.objective
+    (weight, _) = objective._module.parameters()
+    assert objective.params["weight"].data_ptr() == weight.data_ptr()
+    whole = torch.arange(6.0)
+    ((half, again, turned),) = sealed([(whole[:3], whole[:3], whole.reshape(2, 3))])
+    assert half.data_ptr() == again.data_ptr() != turned.data_ptr()
+    assert half.untyped_storage().nbytes() == 12
+
+
 def test_tensors_with_a_graph_and_attributes_come_without_them() -> None:
     secret = torch.rand(4, requires_grad=True)
     made = secret * 2

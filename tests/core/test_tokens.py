@@ -126,6 +126,17 @@ def test_logits_of_an_output_object_are_taken() -> None:
     assert found.classifier(batch.domain).weight == "inner.head.weight"
 
 
+def test_the_tables_of_a_model_are_found_once_for_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, lengths = Objective.from_module(tiny()), []
+    found = Objective.outputs
+    monkeypatch.setattr(
+        Objective, "outputs", lambda self, tensors, ids: lengths.append(ids.shape[1]) or found(self, tensors, ids)
+    )
+    tables = [objective.token_tables(length) for length in (3, 4, 3, 4)]
+    assert lengths == [3, 3, 4, 4]
+    assert all(one == tables[0] for one in tables)
+
+
 def test_tables_are_found_from_what_is_computed() -> None:
     found = Objective.from_module(tiny()).token_tables()
     assert (found.word, found.position, found.offset, found.others) == ("words.weight", "positions.weight", 0, ())

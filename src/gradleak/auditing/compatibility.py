@@ -232,9 +232,15 @@ def as_text(found: Sequence[Pair]) -> str:
 
 def _row(names: tuple[str, ...]) -> list[Pair]:
     settings = {tokens: small_setting(*names, tokens=tokens) for tokens in (False, True)}
-    found = []
+    found, known = [], dict[tuple[object, ...], Knowledge]()
     for (name, sentence), attack in attacks().items():
-        reasons = {who: attack.refusal(knowledge_for(attack, settings[sentence], who)) for who in Adversary}
+        reasons = {}
+        for who in Adversary:
+            # Attacks that need the same are told the same.
+            key = (sentence, who, *(part in attack.needs for part in ("targets", "statistics", "generator")))
+            if key not in known:
+                known[key] = knowledge_for(attack, settings[sentence], who)
+            reasons[who] = attack.refusal(known[key])
         refused = {adversary: reason for adversary, reason in reasons.items() if reason is not None}
         found.append(Pair(attack=name, sentence=sentence, defenses=names, refused=refused))
     return found

@@ -21,12 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from gradleak.auditing.device import device_of
 from gradleak.auditing.parcel import SHARED, Parcels
-from gradleak.auditing.whose_code import STATED
+from gradleak.auditing.whose_code import stated_versions
 from gradleak.auditing.work import Call, Done, Shipped, failed, load_derivatives
 from gradleak.core.process import in_processes, one_thread, processes_begun
 from gradleak.results import Finding, InputError, PlanError
 from gradleak.results.files import write_file
-from gradleak.results.versions import version_of
 
 # Tasks that end one worker process after the other, with none done between: it is not for the tasks.
 _LOST = 4
@@ -270,7 +269,7 @@ def sent() -> Iterator[None]:
 
 
 def worked(call: Call) -> Done:
-    """The task of a call and its findings, in a worker that is not ours: on one thread, as everywhere."""
+    """The task of a call and its findings: on one thread, as everywhere."""
     with one_thread(), threadpool_limits(limits=1):
         return call()
 
@@ -288,5 +287,4 @@ def refuse(differences: Sequence[str | None]) -> None:
 
 @cache
 def _versions() -> Mapping[str, str | None]:
-    stated = {name: version_of(name) for name in ("gradleak", *STATED.values())}
-    return stated | {"python": ".".join(platform.python_version_tuple()[:2])}
+    return {**stated_versions(), "python": ".".join(platform.python_version_tuple()[:2])}

@@ -9,8 +9,9 @@ import struct
 import sys
 import types
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from enum import Enum
+from operator import is_
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from gradleak.auditing.whose_code import (
     Whose,
     attributes,
+    belongs_to_gradleak,
     copied_from,
     file_print,
     imported,
@@ -48,6 +50,8 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand, torch.default_generator)
 _OF_EVERY_MEMBER = ("_value_", "_name_", "__objclass__", "_sort_order_")
+# What stays as it is.
+_FIXED = (types.CodeType, tuple)
 # Of a class: what Python makes of its code.
 _MADE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
@@ -84,13 +88,16 @@ def read(*things: Any) -> Reading:
 
     Raises:
         InputError: if parts lie too deep in each other.
+
+    **Cost**: half a second for code of gradleak, and hardly anything where this process has read the same classes before.
     """
-    walk = _Walk()
+    walk = _Walk(apart={})
     # Networks in networks, and functions that call functions, lie deeper than calls do.
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, DEEPEST))
     try:
         total = _join(*[walk.token(thing) for thing in things])
+        code = _code_of_gradleak(walk.apart or {})
     except RecursionError as error:
         raise InputError(
             "plan: expected a model, a loss and attacks whose parts lie at most about a thousand deep in each other; got more, "
@@ -98,19 +105,25 @@ def read(*things: Any) -> Reading:
         ) from error
     finally:
         sys.setrecursionlimit(limit)
-    return Reading(total.hex(), tuple(walk.unread))
+    return Reading(_join(total, code.token).hex(), tuple(walk.unread | dict.fromkeys(code.unread)))
 
 
 class _Walk:
-    """Walks through values; what it meets again stands there with the same digest, equal or identical alike."""
+    """Walks through values; what it meets again stands there with the same digest, equal or identical alike.
 
-    def __init__(self, around: _Walk | None = None) -> None:
+    Args:
+        around: the walk that this one is a part of.
+        apart: for classes and functions of gradleak by name, which are to be read apart; None to read them as others.
+    """
+
+    def __init__(self, around: _Walk | None = None, *, apart: dict[str, Any] | None = None) -> None:
+        self.apart: dict[str, Any] | None = apart if around is None else around.apart
         # By address: the digests of what was read, and how deep that lies which is being read.
         self._done: MutableMapping[int, bytes] = {} if around is None else ChainMap({}, around._done)
         self._open: dict[int, int] = {} if around is None else dict(around._open)
         self._path: list[str] = [] if around is None else list(around._path)
         self._modules: set[tuple[str, frozenset[str]]] = set()
-        self._kept: list[Any] = []
+        self.kept: list[Any] = [] if around is None else around.kept
         self.unread: dict[str, None] = {} if around is None else around.unread
 
     def token(self, value: Any, name: object = "") -> bytes:
@@ -129,7 +142,7 @@ class _Walk:
             return self._done[place]
         if place in self._open:
             return b"inside of itself %d" % (len(self._path) - self._open[place])
-        self._kept.append(value)  # else another object could come to lie at its address
+        self.kept.append(value)  # else another object could come to lie at its address
         self._open[place] = len(self._path)
         self._path.append(str(name)[:60])
         made = self._read(value)
@@ -274,6 +287,8 @@ class _Walk:
         owner = whose(kind)
         if owner is not Whose.OWN:
             return _join(head, package_print(kind.__module__) if owner is Whose.INSTALLED else b"")
+        if self._is_apart(kind):
+            return head
         if str(type(kind).__module__).startswith(_BINDINGS):
             return _join(head, file_print(kind.__module__))
         members = {name: member for name, member in sorted(vars(kind).items()) if _counts(name, member)}
@@ -288,6 +303,8 @@ class _Walk:
         owner = whose(function)
         if owner is not Whose.OWN:
             return _join(head, package_print(function.__module__) if owner is Whose.INSTALLED else b"")
+        if self._is_apart(function):
+            return head
         parts = [function.__code__, function.__closure__, function.__defaults__, function.__kwdefaults__]
         return _join(head, self._all("function", [*parts, vars(function)]), *self._read_by(function))
 
@@ -327,6 +344,13 @@ class _Walk:
             found.append(self._module(value, names) if isinstance(value, types.ModuleType) else self.token(value, name))
         return _join(head, *found)
 
+    def _is_apart(self, thing: type | types.FunctionType) -> bool:
+        """True for what gradleak has under its name, which is read in an order of its own, once in a process."""
+        if self.apart is None or not belongs_to_gradleak(thing):
+            return False
+        self.apart[f"{thing.__module__}.{thing.__qualname__}"] = thing
+        return True
+
     def _code(self, code: types.CodeType) -> bytes:
         shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
@@ -338,6 +362,60 @@ class _Walk:
         path = [part for part in self._path if part]
         place = ".".join(path if len(path) <= 6 else [*path[:2], "…", *path[-3:]])
         self.unread[f"{place or 'plan'} ({kind.__module__}.{kind.__qualname__})"] = None
+
+
+class _Code(NamedTuple):
+    """Result of reading code of gradleak.
+
+    Attributes:
+        token: that stands for it.
+        unread: as of a `Reading`.
+        seen: everything that was read, each with the objects that it held.
+    """
+
+    token: bytes
+    unread: tuple[str, ...]
+    seen: Sequence[tuple[Any, Sequence[Any]]]
+
+    @property
+    def stands(self) -> bool:
+        """True while everything holds the very objects that it held: nobody has put other code in their place."""
+        return all(len(held) == len(now := _holding(value)) and all(map(is_, held, now)) for value, held in self.seen)
+
+
+def _code_of_gradleak(things: Mapping[str, Any]) -> _Code:
+    """The code of classes and functions of gradleak, by name, and of all that they read: the same whoever refers to them."""
+    names = sorted(things)
+    known = _known(*(things[name] for name in names))
+    if not known or not known[0].stands:
+        walk = _Walk()
+        token = _join(*[walk.token(things[name], name) for name in names])
+        read = [one for one in walk.kept if type(one) not in _FIXED]
+        spaces = {id(one.__globals__): one.__globals__ for one in read if type(one) is types.FunctionType}
+        seen = [(one, _holding(one)) for one in (*read, *spaces.values())]
+        known[:] = [_Code(token, tuple(walk.unread), seen)]
+    return known[0]
+
+
+@functools.lru_cache(maxsize=8)
+def _known(*things: Any) -> list[_Code]:
+    """A place for what was read of these things, of the last few plans: a gate reads the same classes every round."""
+    del things
+    return []
+
+
+def _holding(value: Any) -> Sequence[Any]:
+    """The objects that a value refers to, as far as they can be put in another's place; equal numbers are the same object."""
+    if isinstance(value, types.FunctionType):
+        return (value.__code__, value.__closure__, value.__defaults__, value.__kwdefaults__, *vars(value).values())
+    if isinstance(value, types.CellType):
+        return _held(value)
+    if isinstance(value, Tensor):
+        # Of small numbers each is one object.
+        return (value._version,)
+    if isinstance(value, dict | list | set | frozenset | types.MappingProxyType):
+        return list(value.values() if isinstance(value, Mapping) else value)
+    return list(getattr(value, "__dict__", {}).values())
 
 
 def _join(*parts: bytes) -> bytes:

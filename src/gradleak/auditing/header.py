@@ -24,7 +24,7 @@ from torch import Tensor
 from gradleak.auditing.device import device_name
 from gradleak.auditing.fingerprint import Reading, fingerprint
 from gradleak.auditing.plan import Plan
-from gradleak.auditing.whose_code import STATED
+from gradleak.auditing.whose_code import STATED, stated_versions
 from gradleak.audits.base import Scenario
 from gradleak.audits.base.rows import few
 from gradleak.core import Batch, Objective, Release, derive_generator, one_thread
@@ -32,7 +32,6 @@ from gradleak.results import Citation, GradleakError
 from gradleak.results.errors import record_stays
 from gradleak.results.files import write_file
 from gradleak.results.score import jsonable
-from gradleak.results.versions import version_of
 
 PRIVATE_FILE = ".private-data"
 
@@ -356,7 +355,7 @@ def header(
     """
     place = plan.site.objective.device if device is None else device
     content = {
-        "gradleak": version_of("gradleak"),
+        "gradleak": stated_versions()["gradleak"],
         "plan_digest": reading.digest,
         "unread": list(reading.unread),
         "name": plan.site.name,
@@ -365,7 +364,7 @@ def header(
         "thresholds": plan.site.thresholds.to_dict(),
         "groups": list(groups),
         # Of all whose code is part of the digest by its name alone.
-        "versions": {name: version_of(name) for name in STATED.values()} | {"python": platform.python_version()},
+        "versions": {name: stated_versions()[name] for name in STATED.values()} | {"python": platform.python_version()},
         "host": {
             "system": platform.platform(),
             "cores": os.cpu_count(),

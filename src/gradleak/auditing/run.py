@@ -15,7 +15,7 @@ import torch
 from gradleak.attacks import Checkpoint
 from gradleak.auditing.budget import Budget
 from gradleak.auditing.device import check_memory, jobs_on
-from gradleak.auditing.executor import Executor, Loky
+from gradleak.auditing.executor import Executor, Loky, worked
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import Behavior, DataKey, header
 from gradleak.auditing.interrupts import free_shared_memory, no_interrupt_lost, noted
@@ -23,7 +23,7 @@ from gradleak.auditing.pieces import Cut, pieces_of
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.shard import Shard
 from gradleak.auditing.verdicts import judge
-from gradleak.auditing.work import Call, clear_failure, findings_of
+from gradleak.auditing.work import Call, clear_failure
 from gradleak.audits.base import STATES, Audit, Task, state_path
 from gradleak.core import refuse_inference_mode
 from gradleak.core.process import in_turn
@@ -173,7 +173,7 @@ def run_plan(
             if writer.missing([_conclusions(audit)]):
                 own = [finding for finding in every if finding.audit == audit.name]
                 task = _concluding(audit, own)
-                found = findings_of(task, plan.site, folder)
+                _, found = worked(Call(task, plan.site, folder))
                 writer.write_group(task.name, found)
                 if not any(finding.status is Status.FAILED for finding in found):
                     _clear(task, folder)

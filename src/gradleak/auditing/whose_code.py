@@ -9,12 +9,13 @@ import importlib
 import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
 from gradleak.core.installed import COMPILED, files_beside, lies_with_installed, lies_with_python, place_of
 from gradleak.core.object_walk import imports_in
+from gradleak.results.versions import version_of
 
 # Libraries beside Python's own whose versions a record states, by the name that their code has: that of the distribution.
 STATED = {
@@ -27,6 +28,12 @@ STATED = {
     "typing_extensions": "typing_extensions",
 }
 _HEAP_TYPE = 1 << 9
+
+
+@functools.cache
+def stated_versions() -> Mapping[str, str]:
+    """The versions of gradleak and of these libraries, as installed, by distribution; read once in a process."""
+    return {name: version_of(name) for name in ("gradleak", *STATED.values())}
 
 
 class Whose(Enum):
@@ -43,11 +50,21 @@ def whose(thing: type | types.FunctionType) -> Whose:
     owner = whose_module(module) if isinstance(module, str) else Whose.OWN
     if owner is Whose.OWN or (isinstance(thing, type) and not thing.__flags__ & _HEAP_TYPE):
         return owner
-    found: Any = sys.modules.get(module)
+    return owner if _stands_under_its_name(thing) else Whose.OWN
+
+
+def belongs_to_gradleak(thing: type | types.FunctionType) -> bool:
+    """True for a class or function that gradleak has under its name."""
+    module = thing.__module__
+    return isinstance(module, str) and module.partition(".")[0] == "gradleak" and _stands_under_its_name(thing)
+
+
+def _stands_under_its_name(thing: type | types.FunctionType) -> bool:
+    found: Any = sys.modules.get(thing.__module__)
     for part in thing.__qualname__.split("."):
         found = getattr(found, "__dict__", {}).get(part)
         found = found.__func__ if isinstance(found, staticmethod | classmethod) else found
-    return owner if found is thing else Whose.OWN
+    return found is thing
 
 
 def whose_module(name: str) -> Whose:

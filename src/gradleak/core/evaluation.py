@@ -31,7 +31,8 @@ class Exchange:
     @contextmanager
     def within(self, owner: object) -> Iterator[None]:
         """Exchange for the length of a computation of the owner, which calls the same functions every time."""
-        if self._needed.get(owner) is False or torch.compiler.is_compiling():
+        # First, since a compiler would compile anew wherever what it has read of the table changes.
+        if torch.compiler.is_compiling() or self._needed.get(owner) is False:
             yield
             return
         with _Exchanging(self._forms) as mode:

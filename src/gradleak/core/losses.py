@@ -172,3 +172,8 @@ def _settings(loss: nn.Module) -> str:
         elif value != default:
             changed.append(f"{key}={value}")
     return f"{type(loss).__name__}({', '.join(changed)})"
+
+
+def form_of(value: Any) -> str:
+    """Dtype and shape of what a loss returned, or its type, for messages."""
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -17,7 +17,7 @@ from gradleak.core.batch import Batch
 from gradleak.core.broadcast import check_paired, may_broadcast
 from gradleak.core.domain import Domain
 from gradleak.core.evaluation import ALWAYS, Classifier, LinearCalls, in_float64, without_checkpointing
-from gradleak.core.losses import LOSSES, Loss, check_classes, evaluated, ignored_index, named_loss
+from gradleak.core.losses import LOSSES, Loss, check_classes, evaluated, form_of, ignored_index, named_loss
 from gradleak.core.module_copy import (
     Attributes,
     Origins,
@@ -345,7 +345,7 @@ class Objective:
                 ) from error
         if not isinstance(value, Tensor) or value.dim() != 0 or not value.is_floating_point():
             raise InputError(
-                f"loss {self.loss_name!r}: expected a scalar floating point tensor, got {_form_of(value)}; "
+                f"loss {self.loss_name!r}: expected a scalar floating point tensor, got {form_of(value)}; "
                 "reduce over the batch, for instance with .mean()"
             )
         if not bool(torch.isfinite(value)):
@@ -392,7 +392,7 @@ class Objective:
         )
 
     def token_tables(self, length: int = 8) -> TokenTables | None:
-        """The tables of a model of tokens, found by two runs on made-up sentences; None where it looks no ids up.
+        """The tables of a model of tokens, found by two runs on made-up sentences, once; None where it looks no ids up.
 
         Args:
             length: places of these sentences.
@@ -400,17 +400,22 @@ class Objective:
         Raises:
             InputError: if the model does not take sentences of this length.
         """
-        tensors = {**self.frozen, **self.params}
+        length, tensors = max(length, 2), {**self.frozen, **self.params}  # one place may be a kind
         try:
-            # A single place does not tell a table of places from one of kinds.
-            return find_tables(
-                partial(self.outputs, tensors), tensors, self._module, tuple(self.params), max(length, 2)
-            )
+            if length not in self._tables:
+                run = partial(self.outputs, tensors)
+                self._tables[length] = find_tables(run, tensors, self._module, tuple(self.params), length)
         except _REFUSALS as error:
             raise InputError(
                 f"the model does not accept sentences of {length} tokens: {first_line(error)}"
                 f"{failing_part(self._module, error)}; check the length and that the model takes ids"
             ) from error
+        return self._tables[length]
+
+    @cached_property
+    def _tables(self) -> dict[int, TokenTables | None]:
+        """Those found so far, by length."""
+        return {}
 
     def at_embeddings(self, ids: Tensor | None = None, *, length: int = 8) -> Objective:
         """The same loss as a function of embeddings: inputs are floats (b, T, d), what the lookup of words gives.
@@ -493,7 +498,3 @@ class Objective:
 
 def _attributes(*parts: object) -> Attributes:
     return Attributes(*(part for part in parts if isinstance(part, nn.Module)))
-
-
-def _form_of(value: Any) -> str:
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -34,7 +34,8 @@ _ATOMIC = (type(None), bool, int, float, complex, str, type, BuiltinFunctionType
 def sealed(values: Sequence[T], device: torch.device | None = None) -> list[T]:
     """Deep copies of `values`, one for each, which share no tensor, array or part of a model with them.
 
-    What the originals share among themselves the copies share, too. Tensors come without the memory around them (a slice
+    What the originals share among themselves the copies share, too: objects, and the memory of tensors that show the same
+    numbers, as a model and its parameters do. Tensors come without the memory around them (a slice
     without its base), without gradients, graphs and attributes; functions with closures and defaults of their own. What
     belongs to no object is not copied: global variables and attributes of classes.
 
@@ -48,11 +49,12 @@ def sealed(values: Sequence[T], device: torch.device | None = None) -> list[T]:
     **Cost**: one copy of every tensor, and two walks.
     """
     memo: dict[int, Any] = {}
+    copied: dict[tuple[Any, ...], Tensor] = {}
     functions: dict[int, tuple[FunctionType, FunctionType]] = {}
     shared: set[int] = set()
     for _, found in walk([("", values)], code=False):
         if type(found) in (Tensor, nn.Parameter):
-            memo[id(found)] = _alone(found, device)
+            memo[id(found)] = _alone(found, device, copied)
         elif type(found) is FunctionType and _holds(found, set()):
             functions[id(found)] = found, _function(found)
             memo[id(found)] = functions[id(found)][1]
@@ -94,9 +96,15 @@ def fresh(setting: S) -> S:
     return setting
 
 
-def _alone(tensor: Tensor, device: torch.device | None) -> Tensor:
-    own = tensor.detach().clone()
-    own = own if device is None else own.to(device)
+def _alone(tensor: Tensor, device: torch.device | None, copied: dict[tuple[Any, ...], Tensor]) -> Tensor:
+    """A copy; of the very memory that another tensor shows in the same way, the one that is there."""
+    key: tuple[Any, ...] = (id(tensor),)
+    if tensor.layout is torch.strided and not tensor.is_quantized and tensor.data_ptr():
+        key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj())
+    if key not in copied:
+        own = tensor.detach().clone()
+        copied[key] = own if device is None else own.to(device)
+    own = copied[key].detach()
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(own, tensor.requires_grad)
     return own.requires_grad_(tensor.requires_grad)

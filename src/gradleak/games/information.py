@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 import torch
 from numpy.typing import ArrayLike, NDArray
 

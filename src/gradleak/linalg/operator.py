@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import final
 
-import scipy.linalg
-import scipy.linalg.blas
+import scipy
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor

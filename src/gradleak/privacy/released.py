@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 from torch import Tensor
 
 from gradleak.core import Batch, DiagonalGaussian, Objective, Release
@@ -230,7 +230,7 @@ class GaussianPair(HypothesisPair):
                 ratios += (length * gap / 2 + part.size * np.log(part.std / part.other))[:, None]
         return {
             Statistic.DISTANCE: np.sqrt(squared),
-            Statistic.LIKELIHOOD_RATIO: logsumexp(ratios, axis=1) - np.log(many),
+            Statistic.LIKELIHOOD_RATIO: scipy.special.logsumexp(ratios, axis=1) - np.log(many),
         }
 
 
@@ -400,7 +400,9 @@ class SampledPair(HypothesisPair):
                 times = count if fixed else 1
                 distances.append(np.repeat(y.norm(dim=1).cpu().numpy(), times))
                 crossed = (y @ moved.T - half) / (variance or 1.0)
-                ratios.append(np.repeat(logsumexp(crossed.cpu().numpy(), axis=1) - np.log(len(moved)), times))
+                ratios.append(
+                    np.repeat(scipy.special.logsumexp(crossed.cpu().numpy(), axis=1) - np.log(len(moved)), times)
+                )
         return {
             Statistic.DISTANCE: np.concatenate(distances),
             Statistic.MATCHED_FILTER: np.concatenate(ratios),

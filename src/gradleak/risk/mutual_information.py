@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import scipy
 import torch
-from scipy.special import digamma
 from torch import Tensor
 from torch.nn.functional import elu, one_hot
 
@@ -263,7 +262,8 @@ class NeighborInformation(InformationEstimator):
         estimate: Callable[[np.ndarray, np.ndarray, int], float]
         if target.entropy is None:
             other = _jittered(components_of(target.values, self.components), generator)
-            estimate, ceiling = information_with_inputs, float(digamma(len(rows)) - digamma(self.neighbors))
+            psi = scipy.special.digamma
+            estimate, ceiling = information_with_inputs, float(psi(len(rows)) - psi(self.neighbors))
         else:
             other, estimate, ceiling = target.values.numpy(), information_with_labels, None
         value = estimate(gradients, other, self.neighbors)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import digamma
 
 if TYPE_CHECKING:
     from sklearn.neighbors import KDTree
@@ -30,7 +30,11 @@ def information_with_inputs(first: Floats, second: Floats, neighbors: int) -> fl
     # Its own row is the first neighbor; only rows strictly nearer than the k-th are counted.
     radius = np.nextafter(joint.query(joint.data, k=neighbors + 1)[0][:, -1], 0)
     near = [_tree(space).query_radius(space, radius, count_only=True) for space in (first, second)]
-    return float(digamma(len(first)) + digamma(neighbors) - np.mean(digamma(near[0]) + digamma(near[1])))
+    return float(
+        scipy.special.digamma(len(first))
+        + scipy.special.digamma(neighbors)
+        - np.mean(scipy.special.digamma(near[0]) + scipy.special.digamma(near[1]))
+    )
 
 
 def information_with_labels(rows: Floats, labels: NDArray[np.int64], neighbors: int) -> float:
@@ -50,7 +54,10 @@ def information_with_labels(rows: Floats, labels: NDArray[np.int64], neighbors: 
         return 0.0
     rows = rows[kept]
     near = _tree(rows).query_radius(rows, radius[kept], count_only=True)
-    return float(digamma(len(rows)) + np.mean(digamma(used[kept]) - digamma(sizes[kept]) - digamma(near)))
+    return float(
+        scipy.special.digamma(len(rows))
+        + np.mean(scipy.special.digamma(used[kept]) - scipy.special.digamma(sizes[kept]) - scipy.special.digamma(near))
+    )
 
 
 # Draws behind one point of a calibration, the factor from point to point, and the first of them.

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
+import scipy
 import torch
-from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from gradleak.accounting import exact_gaussian_epsilon, mechanism_of
@@ -281,7 +281,7 @@ def success_bound(mu: float, kappa: float) -> float:
         >>> round(success_bound(1.0, 0.5), 4), success_bound(0.0, 0.25)
         (0.8413, 0.25)
     """
-    return float(ndtr(mu + ndtri(kappa)))
+    return float(scipy.special.ndtr(mu + scipy.special.ndtri(kappa)))
 
 
 def _room(size: int, within: float) -> float:

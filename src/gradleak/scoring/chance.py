@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import scipy
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradleak.core import Batch, Domain, DomainKind
@@ -277,7 +277,7 @@ def _errors(guess: _Guesser, generator: torch.Generator, draws: int) -> Tensor:
     for _ in range(draws):
         squared = guess(generator)
         if len(squared) <= PAIRED_EXAMPLES:
-            claims, examples = linear_sum_assignment(squared.numpy())
+            claims, examples = scipy.optimize.linear_sum_assignment(squared.numpy())
             found = squared[claims, examples]
         else:
             found = squared.min(dim=0).values

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import scipy
-import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from gradleak.results import InputError

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import scipy
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradleak.core import Batch, Reconstruction
@@ -62,7 +62,7 @@ def pair(claims: Tensor, truths: Tensor) -> Pairing:
     errors = pairwise_mse(claims, truths).clamp(max=LARGEST_COST)
     finite = scorable(claims).nonzero()[:, 0]
     claim_of: list[int | None] = [None] * int(truths.shape[0])
-    rows, columns = linear_sum_assignment(errors[finite].cpu().numpy())
+    rows, columns = scipy.optimize.linear_sum_assignment(errors[finite].cpu().numpy())
     for row, column in zip(rows, columns, strict=True):
         claim_of[int(column)] = int(finite[row])
     return Pairing(claim_of=tuple(claim_of))

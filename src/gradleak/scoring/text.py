@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain, pairwise
 
+import scipy
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradleak.results import InputError, check_count
@@ -235,7 +235,7 @@ def score_sentences(truths: Sequence[Ids], claims: Sequence[Ids], *, apart: Coll
         gain = torch.tensor(
             [[100 * score.exact + 10 * score.in_place + score.rouge_l.f for score in row] for row in table]
         )
-        for truth, claim in zip(*linear_sum_assignment(gain.numpy(), maximize=True), strict=True):
+        for truth, claim in zip(*scipy.optimize.linear_sum_assignment(gain.numpy(), maximize=True), strict=True):
             claim_of[int(truth)] = int(claim)
     nothing = [score_sentence(truth, None, apart=apart) for truth in truths]
     return ScoredSentences(

@@ -10,7 +10,6 @@ from enum import StrEnum
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from gradleak.results import InputError
 
@@ -101,7 +100,8 @@ def _over_seeds(values: Floats, *, bounded: bool) -> tuple[float, float]:
         return mean - reach, mean + reach
     # Values near a limit of 0 or 1 are skewed away from it.
     reach /= mean * (1 - mean)
-    return float(expit(logit(mean) - reach)), float(expit(logit(mean) + reach))
+    middle = scipy.special.logit(mean)
+    return float(scipy.special.expit(middle - reach)), float(scipy.special.expit(middle + reach))
 
 
 def constant_answers(metric: Metric, outputs: Floats) -> bool:
@@ -164,7 +164,8 @@ def _auroc(outputs: Sequence[Floats], targets: Floats, seed: int) -> tuple[Float
 def _auroc_limits(mean: float, variance: float, pairs: int) -> tuple[float, float]:
     if 0 < mean < 1 and variance > 0:
         reach = float(scipy.stats.norm.ppf(1 - LEVEL / 2)) * math.sqrt(variance) / (mean * (1 - mean))
-        low, high = float(expit(logit(mean) - reach)), float(expit(logit(mean) + reach))
+        middle = scipy.special.logit(mean)
+        low, high = float(scipy.special.expit(middle - reach)), float(scipy.special.expit(middle + reach))
     else:
         low, high = mean, mean
     # Disjoint pairs are independent: all of them right (or wrong) is unlikely beyond this.

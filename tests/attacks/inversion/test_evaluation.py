@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -267,6 +270,21 @@ def test_a_broken_row_is_marked_and_the_others_are_not(route: Route) -> None:
     torch.testing.assert_close(found.gradient[[0, 2]], whole.gradient[[0, 2]], rtol=1e-12, atol=0)
 
 
+def test_the_fit_of_a_large_update_is_taken_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = rows(1).to(torch.float64)
+    problem = _evaluator(Objective.from_module(small_net()).to(torch.float64), batch, rows=1)._problem
+    guess = _guesses(batch, 1)[0]
+    released = problem.mean(guess, problem.labels)
+    whole = problem.fit(guess)
+    monkeypatch.setattr("gradleak.attacks.inversion.problem.PIECE", 7)
+    parts = problem.fit(guess)
+    expected = float((released - problem.target).norm() / problem.target.norm())
+    for fit in (whole, parts):
+        assert fit.relative_residual == pytest.approx(expected, rel=1e-12)
+        assert fit.scale == pytest.approx(float(released @ problem.target / released.square().sum()), rel=1e-12)
+        assert fit.cosine == pytest.approx(float(torch.cosine_similarity(released, problem.target, 0)), rel=1e-12)
+
+
 def test_a_large_model_keeps_its_graph_where_compiling_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "LOCKSTEP_ENTRIES", 10)
     batch = rows(1).to(torch.float64)
@@ -285,6 +303,33 @@ def test_a_compiler_that_fails_is_told_in_words(monkeypatch: pytest.MonkeyPatch)
     evaluator = _evaluator(Objective.from_module(small_net()), rows(1), rows=1, compiled=True)
     with pytest.raises(UnsupportedError, match=r"No working C\+\+ compiler found\); run it with compile=False"):
         evaluator(_guesses(rows(1), 1))
+
+
+@pytest.mark.slow
+def test_a_model_is_compiled_once_for_all_items_of_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attacks get copies of the model, and a compiler could take each for another one: torch gives up after eight."""
+    made: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        made.append(len(inputs))
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    release, compiled = (
+        Release(FedSGD()),
+        Inversion(stages=(SearchStage(optimizer=Adam(), iterations=2),), compile=True),
+    )
+    for item in range(12):
+        objective = Objective.from_module(_seeded(lambda: nn.Linear(12, 3)).float(), mask_seed=item)
+        batch = rows(1)
+        update = release(objective, batch.with_inputs(batch.inputs + item), torch.Generator())
+        knowledge = HonestButCurious().disclose(objective, release, batch)
+        found, plain = (
+            replace(compiled, compile=way)(update, knowledge, generator=torch.Generator()) for way in (True, False)
+        )
+        assert found.details["route"] == "compiled"
+        assert found.loss == pytest.approx(plain.loss, rel=1e-4)
+    assert len(made) == 1
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from gradleak.attacks.inference.classifier import Floats, Labels, Rows
 from gradleak.attacks.inference.estimator import Estimator

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import scipy
 import torch
-from scipy.optimize import linear_sum_assignment, minimize_scalar
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack
@@ -209,7 +209,9 @@ def fit_learning_rate(
     best = min(grid, key=residual)
     step = reach / 6
     low, high = max(best - step, center - reach), min(best + step, center + reach)
-    fitted = minimize_scalar(residual, bounds=(low, high), method="bounded", options={"xatol": 1e-4, "maxiter": 27})
+    fitted = scipy.optimize.minimize_scalar(
+        residual, bounds=(low, high), method="bounded", options={"xatol": 1e-4, "maxiter": 27}
+    )
     value = float(fitted.x)
     at_limit = abs(abs(value - center) - reach) < 1e-2
     doubts = _doubts(found, float(fitted.fun), at_limit=at_limit)
@@ -278,7 +280,7 @@ def _moved(claim: Reconstruction, base: ProtocolTrial | None, knowledge: Knowled
         return None
     pixels = [_rows(knowledge.domain.to_pixels(inputs.double())) for inputs in (first, second)]
     squared = (pixels[0][:, None] - pixels[1][None]).square().mean(dim=2)
-    rows, columns = linear_sum_assignment(squared.numpy())
+    rows, columns = scipy.optimize.linear_sum_assignment(squared.numpy())
     return float(squared[rows, columns].mean().sqrt())
 
 

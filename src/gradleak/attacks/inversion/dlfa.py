@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import scipy
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack, Monitor
@@ -182,7 +182,7 @@ def _averaged(inputs: Tensor, labels: Tensor, orders: list[Tensor]) -> tuple[Ten
             places = (same if same.dim() == 1 else same.all(dim=1)).nonzero()[:, 0].to(copy.device)
             first, other = sorted_[0][places].flatten(1).double(), copy[places].flatten(1).double()
             squared = (first[:, None] - other[None]).square().sum(dim=2)
-            _, columns = linear_sum_assignment(squared.cpu().numpy())
+            _, columns = scipy.optimize.linear_sum_assignment(squared.cpu().numpy())
             placed[places] = copy[places[torch.as_tensor(columns, device=places.device)]]
         paired.append(placed)
     together = torch.stack(paired)

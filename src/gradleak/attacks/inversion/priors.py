@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
+import scipy
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradleak.attacks.inversion.problem import Problem
@@ -399,6 +399,6 @@ def _order_like(guess: Tensor, first: Tensor, alike: Sequence[Sequence[int]]) ->
             here = torch.tensor(places, device=guess.device)
             mine, theirs = guess[here].flatten(1).double(), first[here].flatten(1).double()
             squared = (theirs[:, None] - mine[None]).square().sum(dim=2)
-            _, columns = linear_sum_assignment(squared.cpu().nan_to_num(posinf=1e300).numpy())
+            _, columns = scipy.optimize.linear_sum_assignment(squared.cpu().nan_to_num(posinf=1e300).numpy())
             order[here] = here[torch.as_tensor(columns, device=guess.device)]
     return order

@@ -48,6 +48,8 @@ from gradleak.results import KnowledgeError, Outcome, UnsupportedError
 NEEDS = ("objective", "protocol", "batch_size", "domain")
 """What every inversion needs to know."""
 
+# Entries of an update that are compared at a time.
+PIECE = 2**22
 OPTIMIZED_LABELS = "labels were optimized together with the inputs"
 FORETOLD = "targets are the words themselves, unknown like them"
 
@@ -270,15 +272,21 @@ class Problem:
         guess = self.variables.decode(self.space, flat, self.labels)
         with torch.no_grad():
             released = self.read(self._mean(self.stated or self.release, *guess))
-        # In double precision: the squares of tiny and huge updates are no numbers in others.
-        target, released = self.target.cpu().double(), released.cpu().double()
-        scale = target.abs().max()
-        seen, made = target / scale, released / scale
-        squared = float(made @ made)
-        along = float(made @ seen)
-        norm = float(seen.norm())
+        target, released = self.target.cpu(), released.cpu()
+        scale = target.abs().max().double()
+        squared = along = 0.0
+        lengths, gaps = [], []
+        # Piece by piece, since a large update is not to be there four more times, in double precision: the squares of tiny and
+        # huge ones are no numbers in others.
+        for seen, made in zip(target.split(PIECE), released.split(PIECE), strict=True):
+            seen, made = seen.double() / scale, made.double() / scale
+            squared += float(made @ made)
+            along += float(made @ seen)
+            lengths.append(float(seen.norm()))
+            gaps.append(float((made - seen).norm()))
+        norm = math.hypot(*lengths)
         return Fit(
-            relative_residual=float((made - seen).norm()) / norm,
+            relative_residual=math.hypot(*gaps) / norm,
             scale=along / squared if squared > 0 and math.isfinite(squared) else None,
             cosine=along / (squared**0.5 * norm) if squared > 0 else 0.0,
         )

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gradleak.core import Batch, Domain, derive_generator
@@ -206,5 +205,9 @@ def _together(users: Tensor) -> Tensor:
     _, places = users.unique(return_inverse=True)
     count, width = len(users), int(places.max()) + 1
     rows = np.repeat(np.arange(count), users.shape[1])
-    links = coo_array((np.ones(places.numel()), (rows, count + places.flatten().numpy())), shape=(count + width,) * 2)
-    return torch.from_numpy(connected_components(links, directed=False)[1][:count].astype(np.int64))
+    links = scipy.sparse.coo_array(
+        (np.ones(places.numel()), (rows, count + places.flatten().numpy())), shape=(count + width,) * 2
+    )
+    return torch.from_numpy(
+        scipy.sparse.csgraph.connected_components(links, directed=False)[1][:count].astype(np.int64)
+    )

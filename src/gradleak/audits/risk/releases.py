@@ -108,14 +108,14 @@ class _Release:
     def measured(self, measures: Sequence[Measure | SettingMeasure], operator: GradientJacobian) -> list[RiskFinding]:
         """The scores with the spectrum, and the perfect attacker where the prediction is small."""
         started = time.perf_counter()
-        delta = (
-            self.site.objective.flatten(self.update.tensors).double() - self.exposure.to(torch.float64).released_mean()
-        )
+        delta = None
         noisy = isinstance(self.exposure.noise, DiagonalGaussian) or bool(self.scenario.updates)
         scores: list[Score] = []
         for measure in distinct(measures):
             if not isinstance(measure, Measure) or (measure.needs_delta and not noisy):
                 continue
+            if measure.needs_delta and delta is None:
+                delta = self._delta
             scores += self._scores(measure, operator, delta if measure.needs_delta else None)
         scores += self._noise_scores(measures, operator)
         spectrum = _spectrum(operator)
@@ -128,6 +128,12 @@ class _Release:
         if rule is not None and predicted is not None and predicted < rule.below:
             found.append(self._validated(operator, rule.max_steps))
         return found
+
+    @property
+    def _delta(self) -> torch.Tensor:
+        """The difference of the update from its mean, in double precision."""
+        mean = self.exposure.to(torch.float64).released_mean()
+        return self.site.objective.flatten(self.update.tensors).double() - mean
 
     def without_derivative(self, measures: Sequence[Measure | SettingMeasure], refusal: str) -> RiskFinding:
         """The scores of measures of ids, where a release has no derivative; the refusal where there are none."""

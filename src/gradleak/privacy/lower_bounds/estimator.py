@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, final
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from gradleak.results import (

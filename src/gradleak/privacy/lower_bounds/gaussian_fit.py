@@ -8,8 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 import scipy
-import scipy.optimize
-import scipy.special
 
 from gradleak.privacy.lower_bounds.estimator import (
     Direction,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from gradleak.privacy.lower_bounds.estimator import (

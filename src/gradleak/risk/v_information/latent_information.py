@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor

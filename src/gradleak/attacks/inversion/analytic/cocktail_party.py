@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import scipy
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack, Monitor
@@ -163,7 +163,7 @@ def _targets(case: Case, span: Span, mixing: Tensor, passed: Tensor, options: Te
     known = torch.stack([(options == target).flatten(1).all(dim=1) if options.dim() > 1 else options == target
                          for target in case.targets])  # fmt: skip
     likeness = along @ known.to(along).T
-    rows, places = linear_sum_assignment(-likeness.cpu().numpy())
+    rows, places = scipy.optimize.linear_sum_assignment(-likeness.cpu().numpy())
     order = torch.empty(len(rows), dtype=torch.int64)
     order[torch.as_tensor(places)] = torch.as_tensor(rows)
     return case.targets.clone(), mixing[order.to(mixing.device)]
