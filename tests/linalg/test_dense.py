@@ -8,7 +8,7 @@ import scipy.linalg
 import torch
 from threadpoolctl import ThreadpoolController
 
-from gradleak.linalg import dense_eigenvalues, dense_gram, dense_spectrum, operator
+from gradleak.linalg import GramSum, dense_eigenvalues, dense_gram, dense_spectrum, operator
 from gradleak.results import InputError
 
 
@@ -73,3 +73,19 @@ def test_scipy_runs_on_as_many_threads_as_torch() -> None:
             torch.get_num_threads()
         }
     assert [pool["num_threads"] for pool in controller.info()] == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_sum_of_gram_matrices_is_that_of_the_rows_together(dtype: torch.dtype) -> None:
+    blocks = [_random(9, 7, dtype), _random(9, 3, dtype), _random(9, 0, dtype)]
+    left, right = _random(9, 4, dtype), _random(9, 4, dtype) + 1
+    total = GramSum(9, blocks[0])
+    for block in blocks:
+        total.add(block)
+    total.add_cross(left, right)
+    total.add_cross(right, left)
+    together = torch.cat(blocks, 1).numpy()
+    cross = left.numpy() @ right.numpy().T
+    found = total.total()
+    np.testing.assert_allclose(found, together @ together.T + 2 * (cross + cross.T), rtol=1e-5, atol=1e-5)
+    assert torch.equal(found, found.T)

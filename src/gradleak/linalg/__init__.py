@@ -23,6 +23,7 @@ from gradleak.linalg.lobpcg import ExtremeEigenpairs, lobpcg
 from gradleak.linalg.operator import (
     DenseOperator,
     Gram,
+    GramSum,
     LinearOperator,
     Spectrum,
     dense_eigenvalues,
@@ -52,6 +53,7 @@ __all__ = [
     "ExtremeEigenpairs",
     "GaussRadau",
     "Gram",
+    "GramSum",
     "HutchPlusPlus",
     "Hutchinson",
     "InverseSolver",

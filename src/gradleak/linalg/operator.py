@@ -276,6 +276,53 @@ def dense_gram(matrix: Tensor) -> Tensor:
     return (product + product.T) / 2
 
 
+class GramSum:
+    """AᵀA (n, n) of a matrix A that comes by blocks of rows, one triangle at a time; none of the blocks is kept.
+
+    Args:
+        size: n.
+        like: a tensor of the dtype and device of A.
+
+    Examples:
+        >>> gram = GramSum(2, torch.empty(0, dtype=torch.float64))
+        >>> gram.add(torch.tensor([[1.0], [2.0]], dtype=torch.float64))
+        >>> gram.total().tolist()
+        [[1.0, 2.0], [2.0, 4.0]]
+    """
+
+    def __init__(self, size: int, like: Tensor) -> None:
+        self.size = size
+        self._sum = like.new_zeros(size, size)
+        self._half: Tensor | None = None
+
+    def add(self, block: Tensor) -> None:
+        """Add the rows of a block, given as its transpose (n, k)."""
+        block = block.detach()
+        if not _by_scipy(block):
+            self._sum.addmm_(block, block.T)
+        elif block.numel() > 0:
+            rows, into = block.contiguous().numpy(), self._sum.numpy()
+            with _threads_of_torch():
+                scipy.linalg.blas.dsyrk(1.0, rows.T, beta=1.0, c=into.T, trans=1, lower=1, overwrite_c=1)
+
+    def add_cross(self, left: Tensor, right: Tensor) -> None:
+        """Add L Rᵀ + R Lᵀ for L and R (n, k)."""
+        if self._half is None:
+            self._half = left @ right.T
+        else:
+            self._half.addmm_(left, right.T)
+
+    def total(self) -> Tensor:
+        """The sum, exactly symmetric."""
+        # In row-major order the routine's lower triangle is the upper one.
+        if self._half is not None:
+            self._sum += self._half
+            self._sum += self._half.T
+            self._half = None
+        upper = torch.triu(self._sum)
+        return upper + torch.triu(self._sum, 1).T
+
+
 def _check(matrix: Tensor, name: str) -> None:
     if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise InputError(f"{name}: expected a square matrix, got shape {tuple(matrix.shape)}")

@@ -3,6 +3,7 @@
 from gradleak.operators.dense_jacobian import dense_jacobian
 from gradleak.operators.derivative_check import DerivativeCheck, check_derivative
 from gradleak.operators.finite_difference import FiniteDifference, central_difference_adjoint
+from gradleak.operators.ghost_gram import GhostDerivative, ghost_derivative, layer_gram
 from gradleak.operators.gradient_jacobian import DENSE_LIMIT, SIX_DIGITS, GradientJacobian
 from gradleak.operators.linearization import Linearization
 from gradleak.operators.lockstep import example_matrices, example_operators
@@ -15,6 +16,7 @@ __all__ = [
     "AdjointRoute",
     "DerivativeCheck",
     "FiniteDifference",
+    "GhostDerivative",
     "GradientJacobian",
     "Linearization",
     "Route",
@@ -23,5 +25,7 @@ __all__ = [
     "dense_jacobian",
     "example_matrices",
     "example_operators",
+    "ghost_derivative",
+    "layer_gram",
     "pullback",
 ]

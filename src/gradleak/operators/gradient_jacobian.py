@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TypedDict, final
@@ -27,7 +27,7 @@ from gradleak.linalg import (
 )
 from gradleak.operators.agreement import drawn_rows
 from gradleak.operators.derivative_check import DerivativeCheck, check_at_truth, check_derivative
-from gradleak.operators.ghost_gram import ghost_gram
+from gradleak.operators.ghost_gram import GhostDerivative, ghost_derivative
 from gradleak.operators.linearization import Linearization
 from gradleak.operators.once_differentiable import refuse_once_differentiable
 from gradleak.operators.routes import AdjointRoute, Route
@@ -313,7 +313,8 @@ class GradientJacobian(LinearOperator):
     def _gram(self) -> Tensor:
         if self._dense is not None:
             gram = dense_gram(self._dense)
-        elif (ghost := self._ghost()) is not None:
+        elif (ghost := self._by_layers(GhostDerivative.gram)) is not None:
+            self.matvecs += self.shape[1]
             gram = ghost
         else:
             # A is let go again: with the Gram matrix at hand, single products are cheaper on the kept graph.
@@ -427,21 +428,21 @@ class GradientJacobian(LinearOperator):
 
     def _columns(self) -> Tensor:
         self.matvecs += self.shape[1]
-        refuse_once_differentiable(self.exposure)
-        return self._at.push(torch.eye(self.shape[1], dtype=self.dtype, device=self.device)).T
+        found = self._by_layers(GhostDerivative.columns)
+        if found is None:
+            found = self._at.push(torch.eye(self.shape[1], dtype=self.dtype, device=self.device))
+        return found.T
 
-    def _ghost(self) -> Tensor | None:
-        """AᵀA without gradients of linear weights, where that applies and pays; a named route is obeyed instead."""
+    def _by_layers(self, compute: Callable[[GhostDerivative], Tensor | None]) -> Tensor | None:
+        """A or AᵀA without gradients of the weights of layers, where that applies and pays; a named route is obeyed instead."""
+        refuse_once_differentiable(self.exposure)
         if self._options["route"] is not None:
             return None
-        refuse_once_differentiable(self.exposure)
-        chunk = self._options["chunk"]
-        found = ghost_gram(self.exposure, self._at, max_bytes=self._max_bytes, chunk=chunk)
-        if found is None:
-            return None
-        self.matvecs += self.shape[1]
-        self._ghost_route = found.route
-        return found.gram
+        ghost = ghost_derivative(self._at, max_bytes=self._max_bytes, chunk=self._options["chunk"])
+        found = None if ghost is None else compute(ghost)
+        if ghost is not None and found is not None:
+            self._ghost_route = ghost.route
+        return found
 
     def _gram_by_blocks(self) -> Tensor:
         size = self.shape[1]

@@ -82,10 +82,10 @@ class Linearization:
         mixed: MixedDerivative | None = None,
     ) -> None:
         self._function = function
-        self._point = point.detach()
+        self.point = point.detach()
         watch = KernelWatch()
         with differentiable_kernels(), watch, torch.no_grad():
-            self.value: Tensor = function(self._point).detach()
+            self.value: Tensor = function(self.point).detach()
         self.exchanged_kernels: tuple[str, ...] = watch.exchanged
         if chunk is None:
             per_row = COPIES_A_COLUMN * (self.value.numel() + point.numel()) * point.element_size()
@@ -94,7 +94,7 @@ class Linearization:
         self._max_bytes = max_bytes
         self._allowed = tuple(r for r in Route if mixed or not r.is_mixed) if route is None else (route,)
         self._adjoint = adjoint
-        self._mixed = mixed
+        self.mixed = mixed
         self._used: dict[str, None] = {}
         self._reasons: dict[Route, str] = {}
         self._route: Route | None = None
@@ -175,15 +175,15 @@ class Linearization:
     def pull(self, cotangents: Tensor) -> Tensor:
         """Aᵀu for each row: (k, P) -> (k, n)."""
         if cotangents.shape[0] == 0:
-            return cotangents.new_empty(0, self._point.numel())
+            return cotangents.new_empty(0, self.point.numel())
         self.check_repeats()
         if self._pulls_forward():
-            assert self._mixed is not None
+            assert self.mixed is not None
             self._used[AdjointRoute.FORWARD_OVER_REVERSE.value] = None
-            return self._mixed.pull_forward(cotangents)
+            return self.mixed.pull_forward(cotangents)
         found = self._by_mixed(
             cotangents,
-            self._point.numel(),
+            self.point.numel(),
             lambda mixed, batched, block, out: out.copy_(mixed.pull(block, batched=batched)),
             pushes=False,
             pulls=True,
@@ -201,7 +201,7 @@ class Linearization:
         if tangents.shape[0] and self._adjoint is not AdjointRoute.FORWARD_OVER_REVERSE:
             found = self._by_mixed(
                 tangents,
-                self._point.numel(),
+                self.point.numel(),
                 lambda mixed, batched, block, out: out.copy_(mixed.normal(block, batched=batched)),
                 pulls=True,
             )
@@ -249,9 +249,9 @@ class Linearization:
         """
         if self._repeats:
             return
-        if not (self._mixed is not None and self._graph_fits() and self._agrees()):
+        if not (self.mixed is not None and self._graph_fits() and self._agrees()):
             with differentiable_kernels(), torch.no_grad():
-                again = self._function(self._point)
+                again = self._function(self.point)
             told = again.isfinite() | self.value.isfinite()  # where neither is finite, out_of_scale says why
             error, size = (float(one[told].norm()) for one in (again - self.value, self.value))
             if not error <= torch.finfo(again.dtype).eps ** 0.5 * size:
@@ -272,7 +272,7 @@ class Linearization:
         pulls: bool = False,
     ) -> Tensor | None:
         """A product on the kept graph of the loss, under vmap where that works; None where it is not to be used."""
-        mixed = self._mixed
+        mixed = self.mixed
         loop, batched = Route.REVERSE_OVER_REVERSE_LOOP, Route.REVERSE_OVER_REVERSE_VMAP
         count = min(rows.shape[0], self.chunk)
         for route in (batched, loop) if count > 1 else (loop, batched):
@@ -298,11 +298,11 @@ class Linearization:
 
     def _pulls_forward(self) -> bool:
         asked = self._adjoint is AdjointRoute.FORWARD_OVER_REVERSE
-        too_large = self._adjoint is None and self._mixed is not None and not self._graph_fits()
+        too_large = self._adjoint is None and self.mixed is not None and not self._graph_fits()
         if not (asked or too_large):
             return False
         if self._forward_works is None:
-            self._forward_works = self._mixed is not None and self._forward_is_adjoint(self._mixed)
+            self._forward_works = self.mixed is not None and self._forward_is_adjoint(self.mixed)
         if asked and not self._forward_works:
             raise UnsupportedError(
                 "forward over reverse: expected a release that is a function of the plain gradient of the batch, and a "
@@ -323,7 +323,7 @@ class Linearization:
 
     def _graph_fits(self) -> bool:
         try:
-            return self._mixed is not None and self._mixed.needed_bytes <= self._max_bytes
+            return self.mixed is not None and self.mixed.needed_bytes <= self._max_bytes
         except torch.OutOfMemoryError:
             raise
         except REFUSALS:
@@ -331,9 +331,9 @@ class Linearization:
 
     def _agrees(self) -> bool:
         """True if the gradient in the graph of the loss is the value of the function."""
-        assert self._mixed is not None
+        assert self.mixed is not None
         try:
-            value = self._mixed.value
+            value = self.mixed.value
         except torch.OutOfMemoryError:
             raise
         except REFUSALS:
@@ -348,7 +348,7 @@ class Linearization:
         if route in self._tried:
             return route not in self._reasons
         self._tried.add(route)
-        probe = drawn_rows(min(2, self.chunk), self._point.numel(), self._point)
+        probe = drawn_rows(min(2, self.chunk), self.point.numel(), self.point)
         try:
             with differentiable_kernels(), batching_rules_only():
                 block, alone = self._rows(route)(probe), self._one(route)(probe[0])
@@ -389,7 +389,7 @@ class Linearization:
         Layers with a gradient of their own making (straight-through, gradient reversal) have no symmetric second
         derivative: Aᵀ is right by definition there, and A is taken from it by another route.
         """
-        mixed = self._mixed
+        mixed = self.mixed
         if mixed is None:
             return "the release is not a function of the plain gradient of the batch"
         if mixed.needed_bytes > self._max_bytes:
@@ -413,8 +413,8 @@ class Linearization:
 
     def _probes(self, rows: int) -> tuple[Tensor, Tensor]:
         """Drawn tangents (rows, n) and cotangents (rows, P)."""
-        sizes = (self._point.numel(), self.value.numel())
-        return drawn_rows(rows, sizes[0], self._point), drawn_rows(rows, sizes[1], self._point, seed=1)
+        sizes = (self.point.numel(), self.value.numel())
+        return drawn_rows(rows, sizes[0], self.point), drawn_rows(rows, sizes[1], self.point, seed=1)
 
     def _pull_rows(self, cotangents: Tensor) -> Tensor:
         """Aᵀu on the kept graph of the function."""
@@ -425,12 +425,12 @@ class Linearization:
             if self._pull_by_vmap and cotangents.shape[0] > FEW_COLUMNS:
                 rows = [_vmap(pull)(block) for block in _Blocks(self.chunk).of(cotangents)]
                 return torch.cat(rows).detach()
-            return _stack(pull, cotangents, self._point.numel())
+            return _stack(pull, cotangents, self.point.numel())
 
     def _has_double_derivative(self) -> bool:
         # A named route is obeyed, and a function without double backward keeps to its route.
         if self._push_few is None:
-            self._push_few = _works(lambda: bool(self._double()(torch.zeros_like(self._point)).numel()))
+            self._push_few = _works(lambda: bool(self._double()(torch.zeros_like(self.point)).numel()))
         return self._push_few
 
     def _few(self, block: Tensor) -> Tensor:
@@ -438,7 +438,7 @@ class Linearization:
 
     def _rows(self, route: Route) -> Function:
         """A function from a block of tangents (k, n) to (k, P)."""
-        mixed = self._mixed
+        mixed = self.mixed
         if route.is_mixed and mixed is not None:
             return lambda block: mixed.push(block, batched=route.is_batched)
         one = self._one(route)
@@ -451,12 +451,12 @@ class Linearization:
         return self._jvp if route in (Route.JVP_VMAP, Route.JVP_LOOP) else self._double()
 
     def _jvp(self, tangent: Tensor) -> Tensor:
-        out: Tensor = torch.func.jvp(self._function, (self._point,), (tangent,))[1]
+        out: Tensor = torch.func.jvp(self._function, (self.point,), (tangent,))[1]
         return out
 
     def _pull(self) -> Function:
         if self._pull_kept is None:
-            self._pull_kept = pullback(self._function, self._point)[1]
+            self._pull_kept = pullback(self._function, self.point)[1]
         return self._pull_kept
 
     def _double(self) -> Function:

@@ -50,8 +50,8 @@ class MixedDerivative:
         point: Tensor,
         after: Callable[[Tensors], Tensors] | None = None,
     ) -> None:
-        self._loss = loss
-        self._params = {name: tensor.detach() for name, tensor in params.items()}
+        self.loss = loss
+        self.params = {name: tensor.detach() for name, tensor in params.items()}
         self._point = point.detach()
         self._after = after
 
@@ -88,17 +88,33 @@ class MixedDerivative:
         params, point = self._leaves()
         watched = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
         with differentiable_kernels(), torch.enable_grad(), watched:
-            self._loss(params, point.clone())
+            self.loss(params, point.clone())
         for tensor in params.values():
             sizes.pop(tensor.untyped_storage().data_ptr(), None)
-        own = sum(tensor.numel() * tensor.element_size() for tensor in self._params.values())
+        own = sum(tensor.numel() * tensor.element_size() for tensor in self.params.values())
         return _GRAPHS * sum(sizes.values()) + _PARAMETER_COPIES * own
 
     @property
     def value(self) -> Tensor:
         """The released mean D(∇_θL), flat (P,)."""
         released = self._gradient if self._after is None else self._after(self._gradient)
-        return torch.cat([released[name].reshape(-1) for name in self._params]).detach()
+        return torch.cat([released[name].reshape(-1) for name in self.params]).detach()
+
+    @property
+    def gradients(self) -> Rows:
+        """∇_θL by parameter, before any defense."""
+        return tuple(self._gradient.values())
+
+    def rows(self, tangents: Tensor) -> Rows:
+        """M t for each row of (k, d) under vmap, by parameter: (k, *shape) each, before any defense."""
+        graph = self._graph
+
+        def one(tangent: Tensor) -> Rows:
+            return _products((graph.input_gradient,), graph.leaves, (tangent[None],), False)
+
+        # Not by `is_grads_batched`, whose older rules go through a block of convolutions example by example.
+        found: Rows = torch.func.vmap(one)(tangents)
+        return tuple(rows[:, 0] for rows in found)
 
     def push(self, tangents: Tensor, *, batched: bool, out: Tensor | None = None) -> Tensor:
         """A t for each row: (k, d) -> (k, P), into `out` if given; `batched` under vmap, else in a loop."""
@@ -118,18 +134,18 @@ class MixedDerivative:
         directions = self._by_parameter(cotangents)
         if self._after is not None:
             with differentiable_kernels():
-                gradient = torch.func.grad(self._loss)(self._params, self._point)
+                gradient = torch.func.grad(self.loss)(self.params, self._point)
             directions = self._through_defenses(gradient, directions, adjoint=True, batched=False)
 
         def input_gradient(params: Tensors) -> Tensor:
-            slope: Tensor = torch.func.grad(self._loss, argnums=1)(params, self._point)
+            slope: Tensor = torch.func.grad(self.loss, argnums=1)(params, self._point)
             return slope
 
         out = cotangents.new_empty(cotangents.shape[0], self._point.numel())
         for place in range(cotangents.shape[0]):
-            direction = {name: rows[place] for name, rows in zip(self._params, directions, strict=True)}
+            direction = {name: rows[place] for name, rows in zip(self.params, directions, strict=True)}
             with differentiable_kernels():
-                out[place] = torch.func.jvp(input_gradient, (self._params,), (direction,))[1].detach()
+                out[place] = torch.func.jvp(input_gradient, (self.params,), (direction,))[1].detach()
         return out
 
     def _push(self, tangents: Tensor, batched: bool) -> Rows:
@@ -151,12 +167,12 @@ class MixedDerivative:
         assert after is not None
 
         def one(*tensors: Tensor) -> tuple[Tensor, ...]:
-            direction = dict(zip(self._params, tensors, strict=True))
+            direction = dict(zip(self.params, tensors, strict=True))
             if adjoint:
                 moved = torch.func.vjp(after, gradient)[1](direction)[0]
             else:
                 moved = torch.func.jvp(after, (gradient,), (direction,))[1]
-            return tuple(moved[name] for name in self._params)
+            return tuple(moved[name] for name in self.params)
 
         if batched and len(rows[0]) > 1:
             return tuple(torch.func.vmap(one)(*rows))
@@ -165,14 +181,14 @@ class MixedDerivative:
 
     def _by_parameter(self, flat: Tensor) -> Rows:
         """Rows (k, P) as one (k, *shape) a parameter."""
-        pieces = torch.split(flat, [tensor.numel() for tensor in self._params.values()], dim=1)
+        pieces = torch.split(flat, [tensor.numel() for tensor in self.params.values()], dim=1)
         return tuple(
-            piece.reshape(-1, *tensor.shape) for piece, tensor in zip(pieces, self._params.values(), strict=True)
+            piece.reshape(-1, *tensor.shape) for piece, tensor in zip(pieces, self.params.values(), strict=True)
         )
 
     @cached_property
     def _gradient(self) -> Tensors:
-        return {name: entry.detach() for name, entry in zip(self._params, self._graph.gradient, strict=True)}
+        return {name: entry.detach() for name, entry in zip(self.params, self._graph.gradient, strict=True)}
 
     @cached_property
     def _graph(self) -> _Graph:
@@ -181,7 +197,7 @@ class MixedDerivative:
         with differentiable_kernels(), torch.enable_grad():
             # Of a clone: a layer that works in place may not change a leaf.
             with AffineBatchNorm():
-                loss = self._loss(params, point.clone())
+                loss = self.loss(params, point.clone())
             first = torch.autograd.grad(loss, (point, *leaves), create_graph=True, allow_unused=True)
         input_gradient, *gradient = (
             torch.zeros_like(leaf) if entry is None else entry
@@ -190,7 +206,7 @@ class MixedDerivative:
         return _Graph(point=point, leaves=leaves, input_gradient=input_gradient, gradient=tuple(gradient))
 
     def _leaves(self) -> tuple[Tensors, Tensor]:
-        params = {name: tensor.detach().requires_grad_() for name, tensor in self._params.items()}
+        params = {name: tensor.detach().requires_grad_() for name, tensor in self.params.items()}
         return params, self._point.detach().requires_grad_()
 
 

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from gradleak.attacks import DenseSteps, GaussNewton, KrylovSteps, RowSampledSteps, SketchedSteps, Steps
 from gradleak.attacks.inversion.gauss_newton.krylov_steps import choose_steps
-from gradleak.attacks.inversion.gauss_newton.residual_system import Cost, GramModel, ResidualSystem, bounded_move
+from gradleak.attacks.inversion.gauss_newton.local_model import GramModel, bounded_move
+from gradleak.attacks.inversion.gauss_newton.residual_system import Cost, ResidualSystem
 from gradleak.attacks.inversion.problem import LabelPolicy, Problem
 from gradleak.attacks.inversion.variables import Pixels
-from gradleak.core import HonestButCurious
+from gradleak.core import Batch, HonestButCurious
 from gradleak.defenses import GaussianNoise
+from gradleak.models import mlp
 from gradleak.protocols import FedAvg
 from gradleak.results import InputError, Outcome, UnsupportedError
 from tests.attacks.setting import Setting, rows, setting, small_net
@@ -61,6 +63,47 @@ def test_each_reaches_the_minimizer_of_the_whole_residual_under_noise(steps: Ste
     dense = GaussNewton(steps=DenseSteps())(case.update, case.knowledge, generator=_generator())
     assert found.loss == pytest.approx(dense.loss, rel=1e-4)
     assert (found.inputs - dense.inputs).abs().max() < 0.03 * (dense.inputs - case.truth.inputs).norm()
+
+
+@pytest.mark.parametrize("std", [0.0, 1e-4])
+def test_a_step_from_an_older_matrix_is_the_step_and_ends_at_the_same_point(std: float) -> None:
+    net = mlp(features=64, classes=4, hidden=(48,), activation="tanh", generator=_generator()).double()
+    truth = Batch(torch.rand(1, 64, generator=_generator(), dtype=torch.float64), torch.tensor([2]))
+    case = setting(net, truth, defenses=[GaussianNoise(std=std)] if std else [])
+    each = [
+        GaussNewton(steps=DenseSteps(reuse=reuse))(case.update, case.knowledge, generator=_generator())
+        for reuse in (0, 40)
+    ]
+    assert [found.outcome for found in each] == [Outcome.CONVERGED] * 2
+    assert each[0].details["null_dimension"] == each[1].details["null_dimension"] == 0
+    assert each[1].details["products"] < 0.8 * each[0].details["products"]
+    assert (each[0].inputs - each[1].inputs).abs().max() < max(1e-11, 0.03 * std)
+
+
+def test_an_older_matrix_solves_the_system_of_the_new_point_and_gives_way_to_a_new_one() -> None:
+    net = mlp(features=64, classes=4, hidden=(48,), activation="tanh", generator=_generator()).double()
+    truth = Batch(torch.rand(1, 64, generator=_generator(), dtype=torch.float64), torch.tensor([2]))
+    system = _system(setting(net, truth))
+    steps, free = DenseSteps(), torch.arange(64) % 3 > 0
+    inputs = truth.inputs.flatten()
+    held = steps.linearize(system, inputs[None] + 1e-3, _generator())[0]
+    model = steps.again(system, inputs + 2e-3, held, 1.0)
+    assert model is not None
+    found = model.solve(model.slope, 1e-6, free)
+    assert found is not None
+    spent = system.cost.products
+    residual, columns = system.jacobians(inputs[None] + 2e-3)[0]
+    a, places = columns.numpy().T, free.numpy()
+    right, weights = a.T @ residual.numpy(), model.weights.numpy()
+    wanted = np.linalg.solve((a.T @ a + 1e-6 * np.diag(weights))[places][:, places], right[places])
+    assert not found[~free].any()
+    assert np.linalg.norm(found[free].numpy() - wanted) < 0.05 * np.linalg.norm(wanted)
+    assert spent < 2 * 64
+    gram = model.gram()
+    assert gram is not None
+    np.testing.assert_allclose(gram.numpy(), a.T @ a, rtol=0, atol=1e-12 * float(np.abs(a.T @ a).max()))
+    assert steps.again(system, inputs, held, 0.4) is None
+    assert DenseSteps(reuse=0).again(system, inputs, held, 1.0) is None
 
 
 @EACH

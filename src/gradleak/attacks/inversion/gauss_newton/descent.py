@@ -1,4 +1,4 @@
-"""Descent by damped steps, and the dense step: the loop and the family of steps."""
+"""Descent by damped steps: the loop and the family of steps."""
 
 from __future__ import annotations
 
@@ -11,17 +11,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.gauss_newton.residual_system import (
-    GramModel,
-    LocalModel,
-    ResidualSystem,
-    bounded_move,
-    held_at_box,
-)
+from gradleak.attacks.inversion.gauss_newton.local_model import LocalModel, bounded_move, held_at_box
+from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
 from gradleak.results import Outcome, Settings
-
-DENSE_COPIES = 3
-"""Matrices (n, n) that a dense step holds at once: the Gram matrix, a part of it, and its factor."""
 
 
 class Steps(Settings, ABC):
@@ -43,6 +35,17 @@ class Steps(Settings, ABC):
     def linearize(self, system: ResidualSystem, points: Tensor, generator: torch.Generator) -> list[LocalModel]:
         """A model of the residual at each row of (s, n); random numbers, if any, from `generator`."""
 
+    def again(self, system: ResidualSystem, point: Tensor, last: LocalModel, gain: float) -> LocalModel | None:
+        """A model at the next point (n,) from what the last one holds, or None where it has to be made anew.
+
+        Args:
+            system: the residual.
+            point: z, where the last step has led.
+            last: the model of that step.
+            gain: its gain ratio, the fall of the squared residual relative to the model's.
+        """
+        return None
+
     @abstractmethod
     def needed_bytes(self, entries: int, unknowns: int) -> int:
         """Bytes that a step holds, roughly, for P entries and n unknowns."""
@@ -50,32 +53,6 @@ class Steps(Settings, ABC):
     @abstractmethod
     def products(self, entries: int, unknowns: int) -> int:
         """Products with A or Aᵀ that a step takes at most."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DenseSteps(Steps):
-    """Steps from the whole Jacobian A (P, n) and its Gram matrix AᵀA.
-
-    The residual falls quadratically once it is small. Starts of few unknowns are linearized side by side.
-
-    **Cost**: n products with A in blocks, P·n² multiplications for the Gram matrix, n³/3 for each factor; 8·P·n bytes
-    and three matrices of n × n. The linear algebra is not a plain gradient and is not counted: on the 32×32 color LeNet
-    (n = 3,072, P = 15,826) it takes about half of the time of a step.
-    """
-
-    side_by_side: ClassVar[bool] = True
-
-    def linearize(self, system: ResidualSystem, points: Tensor, generator: torch.Generator) -> list[LocalModel]:
-        """One `GramModel` a point."""
-        return [GramModel(residual, residual, columns) for residual, columns in system.jacobians(points)]
-
-    def needed_bytes(self, entries: int, unknowns: int) -> int:
-        """A and three matrices of n × n in float64."""
-        return 8 * (entries * unknowns + DENSE_COPIES * unknowns**2)
-
-    def products(self, entries: int, unknowns: int) -> int:
-        """One a column."""
-        return unknowns
 
 
 SHRINK = 1 / 3
@@ -110,6 +87,8 @@ class Descent:
         point: z, where the start is.
         damping: μ, relative to D.
         generator: of what the steps draw.
+        growth: factor by which the damping rises next.
+        gain: fall of the squared residual in the last step, relative to what its model said.
         outcome: None while it goes on.
     """
 
@@ -119,6 +98,7 @@ class Descent:
     damping: float
     generator: torch.Generator
     growth: float = 2.0
+    gain: float = 0.0
     loss: float = math.inf
     outcome: Outcome | None = None
     at_floor: bool = False
@@ -157,6 +137,13 @@ class Descent:
         self.stationary = model.is_whole and float(scaled[free].norm()) <= 1e-9 * math.sqrt(model.squared)
         if self.stationary:
             self._stuck()
+
+    def next_model(self) -> LocalModel:
+        """The model at the point, from the last one where that will do."""
+        again = None
+        if self.model is not None:
+            again = self.steps.again(self.system, self.point, self.model, self.gain)
+        return again or self.steps.linearize(self.system, self.point[None], self.generator)[0]
 
     def look(self) -> None:
         """Judge the start itself, where no step could be opened."""
@@ -201,8 +188,8 @@ class Descent:
         self.point, self._done = trial, True
         self._record(float(residual.square().sum()))
         predicted = -float(move @ (2 * model.slope + model.curvature(move)))
-        gain = (model.squared - reached) / predicted if predicted > 0 else 0.25
-        self.damping *= max(SHRINK, 1 - (2 * min(gain, 1.0) - 1) ** 3)
+        self.gain = (model.squared - reached) / predicted if predicted > 0 else 0.25
+        self.damping *= max(SHRINK, 1 - (2 * min(self.gain, 1.0) - 1) ** 3)
         self.damping, self.growth = max(self.damping, SMALLEST_DAMPING), 2.0
         # Within a floor that is not tight there is still a way to go along a valley: on while steps help.
         settled = reached > (0.9 if self.system.noisy else 0.25) * model.squared or self.system.tight
@@ -304,7 +291,7 @@ def advance(runs: Sequence[Descent]) -> None:
             run.open(model)
     else:
         first.point = first.system.refresh(first.point)
-        first.open(first.steps.linearize(first.system, first.point[None], first.generator)[0])
+        first.open(first.next_model())
     pending = live
     while pending:
         proposals = [(run, trial) for run in pending if (trial := run.propose()) is not None]

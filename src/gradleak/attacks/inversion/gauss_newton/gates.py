@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from gradleak.attacks.inversion.gauss_newton.krylov_steps import KrylovModel
-from gradleak.attacks.inversion.gauss_newton.residual_system import Cost, LocalModel, ResidualSystem
+from gradleak.attacks.inversion.gauss_newton.local_model import LocalModel
+from gradleak.attacks.inversion.gauss_newton.residual_system import Cost, ResidualSystem
 from gradleak.attacks.inversion.problem import Problem
 from gradleak.attacks.inversion.reading import LabelSource
 from gradleak.core import Batch

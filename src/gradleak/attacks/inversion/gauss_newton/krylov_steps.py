@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.gauss_newton.descent import DENSE_COPIES, DenseSteps, Steps
-from gradleak.attacks.inversion.gauss_newton.residual_system import Cost, GramModel, LocalModel, ResidualSystem, raised
-from gradleak.linalg import LinearOperator, LinearSolution, conjugate_gradient
+from gradleak.attacks.inversion.gauss_newton.dense_steps import DENSE_COPIES, DenseSteps
+from gradleak.attacks.inversion.gauss_newton.descent import Steps
+from gradleak.attacks.inversion.gauss_newton.local_model import GramModel, LocalModel, raised
+from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
+from gradleak.attacks.inversion.gauss_newton.scaled_normal import ScaledNormal
+from gradleak.linalg import LinearSolution, conjugate_gradient
 from gradleak.operators import Linearization
 from gradleak.results import Count, Natural, Number, Share, UnsupportedError
-
-Change = Callable[[Tensor], Tensor]
-
-
-class ScaledNormal(LinearOperator):
-    """BᵀAᵀA B (k, k), symmetric: AᵀA as conjugate gradients preconditioned by BBᵀ see it.
-
-    Args:
-        at: A, as products.
-        into: B, from (k, c) to (n, c).
-        back: Bᵀ, from (n, c) to (k, c).
-        size: k.
-        like: any tensor of the dtype and on the device.
-        cost: where products are counted.
-    """
-
-    def __init__(self, at: Linearization, into: Change, back: Change, *, size: int, like: Tensor, cost: Cost) -> None:
-        super().__init__((size, size), dtype=like.dtype, device=like.device)
-        self._at = at
-        self._into = into
-        self._back = back
-        self._cost = cost
-
-    def _matmat(self, block: Tensor) -> Tensor:
-        self._cost.spend(products=2 * block.shape[1])
-        return self._back(self._at.normal(self._into(block).T.contiguous()).T)
-
-    def _adjoint_matmat(self, block: Tensor) -> Tensor:
-        return self._matmat(block)
-
 
 FULL_ITERATIONS = 60
 """Conjugate gradients on all rows, preconditioned by the reduced factor: it needs some ten to twenty."""

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.gauss_newton.descent import Descent
-from gradleak.attacks.inversion.gauss_newton.residual_system import LocalModel, ResidualSystem
+from gradleak.attacks.inversion.gauss_newton.local_model import LocalModel
+from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
 from gradleak.attacks.inversion.reading import LabelSource
 from gradleak.core import NO_TOKEN
 from gradleak.operators.kernels import differentiable_kernels
