@@ -14,7 +14,7 @@ from gradleak.attacks.inversion.gauss_newton.local_model import GramModel, bound
 from gradleak.attacks.inversion.gauss_newton.residual_system import Cost, ResidualSystem
 from gradleak.attacks.inversion.problem import LabelPolicy, Problem
 from gradleak.attacks.inversion.variables import Pixels
-from gradleak.core import Batch, HonestButCurious
+from gradleak.core import Batch, Domain, HonestButCurious
 from gradleak.defenses import GaussianNoise
 from gradleak.models import mlp
 from gradleak.protocols import FedAvg
@@ -68,7 +68,8 @@ def test_each_reaches_the_minimizer_of_the_whole_residual_under_noise(steps: Ste
 @pytest.mark.parametrize("std", [0.0, 1e-4])
 def test_a_step_from_an_older_matrix_is_the_step_and_ends_at_the_same_point(std: float) -> None:
     net = mlp(features=64, classes=4, hidden=(48,), activation="tanh", generator=_generator()).double()
-    truth = Batch(torch.rand(1, 64, generator=_generator(), dtype=torch.float64), torch.tensor([2]))
+    row = torch.rand(1, 64, generator=_generator(7), dtype=torch.float64)
+    truth = Batch(row, torch.tensor([2]), Domain(shape=(64,), kind="tabular"))
     case = setting(net, truth, defenses=[GaussianNoise(std=std)] if std else [])
     each = [
         GaussNewton(steps=DenseSteps(reuse=reuse))(case.update, case.knowledge, generator=_generator())
@@ -82,7 +83,8 @@ def test_a_step_from_an_older_matrix_is_the_step_and_ends_at_the_same_point(std:
 
 def test_an_older_matrix_solves_the_system_of_the_new_point_and_gives_way_to_a_new_one() -> None:
     net = mlp(features=64, classes=4, hidden=(48,), activation="tanh", generator=_generator()).double()
-    truth = Batch(torch.rand(1, 64, generator=_generator(), dtype=torch.float64), torch.tensor([2]))
+    row = torch.rand(1, 64, generator=_generator(7), dtype=torch.float64)
+    truth = Batch(row, torch.tensor([2]), Domain(shape=(64,), kind="tabular"))
     system = _system(setting(net, truth))
     steps, free = DenseSteps(), torch.arange(64) % 3 > 0
     inputs = truth.inputs.flatten()

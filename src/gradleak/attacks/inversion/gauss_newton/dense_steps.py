@@ -61,7 +61,7 @@ class DenseSteps(Steps):
 
     def again(self, system: ResidualSystem, point: Tensor, last: LocalModel, gain: float) -> LocalModel | None:
         """The Gram matrix of the last model, with the products of the new point."""
-        iterations = min(self.reuse, point.numel() // 8)
+        iterations = min(self.reuse, point.numel() // 8) if system.keeps_form else 0
         held = last.held if isinstance(last, _ReusedModel) else last
         if iterations < LOOK_AFTER or gain < LEAST_GAIN_RATIO or not isinstance(held, FactoredModel):
             return None

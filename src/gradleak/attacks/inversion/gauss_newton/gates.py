@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -118,6 +118,8 @@ class GateSystem(ResidualSystem):
         cost: where evaluations are counted.
         most_gates: how many may be free, beyond those that are not settled.
     """
+
+    keeps_form: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, max_bytes: int, cost: Cost, most_gates: int) -> None:
         super().__init__(problem, max_bytes, cost)

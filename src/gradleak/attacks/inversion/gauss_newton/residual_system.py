@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -96,7 +97,12 @@ class ResidualSystem:
         problem: in float64.
         max_bytes: memory for a block of derivatives.
         cost: where evaluations are counted.
+
+    Attributes:
+        keeps_form: whether the unknowns mean the same at each step, so that an older Jacobian can be used again.
     """
+
+    keeps_form: ClassVar[bool] = True
 
     def __init__(self, problem: Problem, max_bytes: int, cost: Cost) -> None:
         self.problem = problem
