@@ -50,6 +50,7 @@ from studies.shields import Shield
 from studies.shuffled_clients import ShuffledClients
 from studies.spectral_noise import SpectralNoiseGain
 from studies.study import Finding, Study, StudyResult, Table
+from studies.table_inversion import TableAttacker, TableInversion
 from studies.token_decoders import TokenDecoders
 from studies.unfairness import Unfairness
 
@@ -125,6 +126,8 @@ __all__ = [
     "Study",
     "StudyResult",
     "Table",
+    "TableAttacker",
+    "TableInversion",
     "TableNetwork",
     "TokenDecoders",
     "Unfairness",

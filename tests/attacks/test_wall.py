@@ -41,6 +41,7 @@ ATTACKS = [
     "InvertingGradients(iterations=22, restarts=3)",
     "LinearRows()",
     "Peel()",
+    "TabLeak(iterations=22, restarts=3)",
     "UntrainedGenerator(iterations=22, learning_rate=0.01)",
 ]
 AT_ONCE = ("APRIL()", "Blind()", "CocktailParty()", "LinearRows()", "Peel()")

@@ -34,6 +34,7 @@ from gradleak.attacks import (
     Peel,
     Preset,
     SearchStage,
+    TabLeak,
     UntrainedGenerator,
 )
 from gradleak.core import HonestButCurious, Knowledge, Reconstruction, Update, describe
@@ -60,12 +61,16 @@ EXAMPLES: dict[type[Attack], Attack] = {
     InvertingGradients: InvertingGradients(iterations=8, restarts=2),
     LinearRows: LinearRows(),
     Peel: Peel(),
+    TabLeak: TabLeak(iterations=8, restarts=3),
     UntrainedGenerator: UntrainedGenerator(iterations=8, learning_rate=0.01),
 }
 
 # Solved, not searched: no history; and those for one example alone.
 SOLVED = (APRIL, CocktailParty, LinearRows, Peel)
 ONE_EXAMPLE = (APRIL, Peel)
+
+# Claims the middle of its starts: the history is that of the best one, whose loss is smaller.
+POOLED = (TabLeak,)
 
 # The papers' attacks that are given the labels; everything else that is true of the private batch is no need.
 LABEL_GIVEN = (DGL, GS)
@@ -168,8 +173,8 @@ def test_the_claim_has_the_shape_and_range_it_ought_to(attack: Attack) -> None:
 @each_reader
 def test_the_history_holds_the_loss_that_is_claimed(attack: Attack) -> None:
     found = _run(attack, _case(attack))
-    assert found.loss == min(found.history, default=found.loss)
-    assert found.loss < (found.history[0] if found.history else 1.0)
+    assert found.loss == min(found.history, default=found.loss) or isinstance(attack, POOLED)
+    assert min([found.loss, *found.history]) < (found.history[0] if found.history else 1.0)
     assert found.history or isinstance(attack, SOLVED)
     assert found.loss >= 0
     assert found.iterations > 0

@@ -252,6 +252,8 @@ def test_the_domain_of_rows_in_their_own_units_has_the_ranges_of_their_columns()
     assert domain.low == (16.0, 0.0, 0.0, 0.0, 0.0)
     assert domain.high == (90.0, 99999.0, 1.0, 1.0, 1.0)
     assert raw_domain(columns, "codes").high == (90.0, 99999.0, 1.0)
+    assert domain.columns == (1, 1, 3)
+    assert raw_domain(columns, "codes").columns == (1, 1, 1)
     with pytest.raises(InputError, match=r"column dose: expected its range \(low, high\), got none"):
         raw_domain([*columns, Column(name="dose")])
     with pytest.raises(InputError, match="positive sizes"):

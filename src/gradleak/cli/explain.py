@@ -45,6 +45,9 @@ SCORES = {
     "label_accuracy": "The share of examples whose class was claimed rightly, each claim held against the example that its "
     "image was paired with. The order of a batch cannot be recovered, so that labels behind poor images look unknown: the "
     "details (and reports) hold the share by counts of the batch, whatever the images, which is what is known of the labels.",
+    "cell_accuracy": "The share of the cells of a table's row that were claimed rightly, of a batch the best row's: a category "
+    "that is named, a number within a twentieth of its range. The details have the shares by column. Whoever knows the "
+    "population guesses many cells blindly: hold it against a row of the most frequent values.",
     "wrong_pairing_rmse": "The average error of the claims on a batch against wrong examples: a pixel RMSE near it has found "
     "nothing about single examples, however small it looks.",
     "chance_pixel_rmse": "The error that guesses without the update, paired with the batch like claims, reach at one of its "

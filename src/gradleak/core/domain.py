@@ -54,12 +54,14 @@ class Domain:
         std: as `mean`, positive, or None for 1.
         kind: image, tabular row, one-dimensional signal, or tokens: ids of a vocabulary, which have no range and no pixels.
         vocabulary: of tokens, whose ids a sentence holds; None for everything else.
+        columns: of a row of a table how many entries each column makes, in order: 1 for a number, m for one of m values, of
+            which one entry is at the top of its range and the others are at the bottom. None where that is not stated.
         guessed: whether `Domain.guess` made it from values of data, also where a copy of it is changed
             (`dataclasses.replace`); a domain that is written out is stated.
 
     Raises:
         InputError: for an empty shape, low >= high, or a range, mean or std of the wrong length or sign; for tokens without
-            a vocabulary.
+            a vocabulary; for columns that do not make up the row.
 
     Examples:
         >>> rows = Domain(shape=(3,), low=(16.0, 0.0, 0.0), high=(90.0, 1.0, 1.0), kind="tabular")
@@ -74,11 +76,19 @@ class Domain:
     std: tuple[float, ...] | None = field(default=None, metadata={"checksum": True})
     kind: DomainKind = DomainKind.IMAGE
     vocabulary: Vocabulary | None = field(default=None, metadata={"described": "given"})
+    columns: tuple[int, ...] | None = field(default=None, metadata={"described": "given"})
     guessed: bool = field(default=False, repr=False, compare=False, metadata={"described": False})
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        for name in ("shape", "low", "high", "mean", "std"):  # lists, as plan files have them, cannot be hashed
+        for name in (
+            "shape",
+            "low",
+            "high",
+            "mean",
+            "std",
+            "columns",
+        ):  # lists, as plan files have them, cannot be hashed
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "kind", member("Domain.kind", DomainKind, self.kind))
@@ -102,6 +112,15 @@ class Domain:
                 raise InputError(f"Domain.{name}: expected finite numbers, got {values}")
         if self.std is not None and any(value <= 0 for value in self.std):
             raise InputError(f"Domain.std: expected positive numbers, got {self.std}")
+        if self.columns is not None and (
+            self.kind is not DomainKind.TABULAR
+            or any(width < 1 for width in self.columns)
+            or self.shape != (sum(self.columns),)
+        ):
+            raise InputError(
+                f"Domain.columns: expected the entries of each column of a table, which sum to {self.shape[0]}, got "
+                f"{self.columns} for {self.kind.value} of shape {self.shape}"
+            )
 
     @classmethod
     def image(
@@ -220,6 +239,22 @@ class Domain:
         self.refuse_tokens()
         ones = torch.ones(self.shape, dtype=like.dtype, device=like.device)
         return ones * self._per_channel(self.std, 1.0, ones) / self._range(ones)[1]
+
+    def decided(self, pixels: Tensor) -> Tensor:
+        """Rows of a table with one value a category: its largest entry 1 and the others 0; numbers stay as they are.
+
+        Args:
+            pixels: (..., *shape), scaled to [0, 1].
+
+        Examples:
+            >>> domain = Domain(shape=(3,), kind="tabular", columns=(1, 2))
+            >>> domain.decided(torch.tensor([0.3, 0.4, 0.6])).tolist()
+            [0.30000001192092896, 0.0, 1.0]
+        """
+        if self.columns is None:
+            return pixels
+        parts = pixels.split(self.columns, dim=-1)
+        return torch.cat([part if part.shape[-1] == 1 else _largest(part) for part in parts], dim=-1)
 
     def refuse_tokens(self) -> None:
         """Refuse what needs numbers where examples are ids of tokens.
@@ -361,6 +396,11 @@ class Domain:
     def _per_channel(self, values: tuple[float, ...] | None, default: float, like: Tensor) -> Tensor:
         numbers = torch.tensor(values or (default,), dtype=like.dtype, device=like.device)
         return numbers.reshape(-1, *[1] * (len(self.shape) - 1))
+
+
+def _largest(entries: Tensor) -> Tensor:
+    """1 in the place of the largest of the last axis, 0 elsewhere."""
+    return torch.zeros_like(entries).scatter(-1, entries.argmax(dim=-1, keepdim=True), 1.0)
 
 
 def _usual(low: float, high: float) -> tuple[float, float] | None:

@@ -216,6 +216,22 @@ class Column:
         return bits.index(1.0)
 
 
+def scaled_domain(columns: Sequence[Column], encoding: Encoding | str = Encoding.ONE_HOT) -> Domain:
+    """The domain of rows whose numbers are scaled to [0, 1] by their ranges, as `Table` has them, with its columns.
+
+    Args:
+        columns: in the order of the inputs; labels make none.
+        encoding: of categories and one-hot groups.
+
+    Examples:
+        >>> columns = [Column(name="age", high=90.0), Column(name="sex", kind="category", values=("f", "m"))]
+        >>> scaled_domain(columns).columns
+        (1, 2)
+    """
+    widths = _widths(columns, encoding)
+    return Domain(shape=(sum(widths),), kind=DomainKind.TABULAR, columns=widths)
+
+
 def raw_domain(columns: Sequence[Column], encoding: Encoding | str = Encoding.ONE_HOT) -> Domain:
     """The domain of rows whose numbers stand in their own units: a range for every entry, from the descriptions.
 
@@ -245,7 +261,12 @@ def raw_domain(columns: Sequence[Column], encoding: Encoding | str = Encoding.ON
         if column.kind is not ColumnKind.LABEL:
             ends += [own if column.is_number else (0.0, 1.0)] * len(column.entries_of(encoding))
     low, high = (tuple(float(end[place]) for end in ends) for place in (0, 1))
-    return Domain(shape=(len(ends),), low=low, high=high, kind=DomainKind.TABULAR)
+    return Domain(shape=(len(ends),), low=low, high=high, kind=DomainKind.TABULAR, columns=_widths(columns, encoding))
+
+
+def _widths(columns: Sequence[Column], encoding: Encoding | str) -> tuple[int, ...]:
+    """The number of inputs that each column makes."""
+    return tuple(len(column.entries_of(encoding)) for column in columns if column.kind is not ColumnKind.LABEL)
 
 
 def _float(text: str) -> float:

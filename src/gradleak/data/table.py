@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradleak.core import Domain, DomainKind
-from gradleak.data.column import Column, ColumnKind, Encoding
+from gradleak.data.column import Column, ColumnKind, Encoding, scaled_domain
 from gradleak.data.population import Population
 from gradleak.results import InputError
 from gradleak.results.files import expect_file
@@ -339,14 +338,7 @@ class Table:
         Raises:
             InputError: if no column is left, a number has no range, or there is no such column or encoding.
         """
-        left_out = self._with_sources(without)
-        used = [
-            column for column in self.columns if column.kind is not ColumnKind.LABEL and column.name not in left_out
-        ]
-        if not used:
-            raise InputError(
-                f"table {self.name}: expected at least one column for the inputs, got none besides {left_out}"
-            )
+        used = self._used(without)
         inputs = self._encode(used, encoding)
         return inputs, tuple(entry for column in used for entry in column.entries_of(encoding))
 
@@ -420,9 +412,21 @@ class Table:
             values=described.values,
             users=None if users is None else self._owners(users),
             side=self._encode([self.column(name) for name in side], encoding) if side else None,
-            domain=Domain(shape=(inputs.shape[1],), kind=DomainKind.TABULAR),
+            domain=scaled_domain(self._used(left_out), encoding),
             holds_sensitive=keep_sensitive,
         )
+
+    def _used(self, without: Sequence[str]) -> list[Column]:
+        """The columns that make inputs."""
+        left_out = self._with_sources(without)
+        used = [
+            column for column in self.columns if column.kind is not ColumnKind.LABEL and column.name not in left_out
+        ]
+        if not used:
+            raise InputError(
+                f"table {self.name}: expected at least one column for the inputs, got none besides {left_out}"
+            )
+        return used
 
     def _with_sources(self, names: Sequence[str]) -> set[str]:
         """These columns and those that they were cut from."""

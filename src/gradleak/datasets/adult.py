@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gradleak.core import Batch, Domain, DomainKind
-from gradleak.data import Column, ColumnKind, Encoding, Population, Table
+from gradleak.core import Batch
+from gradleak.data import Column, ColumnKind, Encoding, Population, Table, scaled_domain
 from gradleak.results import InputError, UnsupportedError, member
 
 _MISSING = "?"
@@ -81,7 +81,7 @@ def adult_census(*, count: int, seed: int = 0, sensitive: Sensitive | str = Sens
     places = torch.randperm(table.size, generator=torch.Generator().manual_seed(seed))[:count]
     inputs = _numbers()[0][places]
     targets, values = (torch.tensor(table.cells[name])[places] for name in ("loan", column))
-    return Batch(inputs, targets, Domain(shape=(inputs.shape[1],), kind=DomainKind.TABULAR), values)
+    return Batch(inputs, targets, scaled_domain(table.columns), values)
 
 
 def adult_table() -> Table:

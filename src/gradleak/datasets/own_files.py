@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from gradleak.core import Batch, Domain, DomainKind, Vocabulary
-from gradleak.data import Column, ColumnKind, Table, raw_domain
+from gradleak.core import Batch, Domain, Vocabulary
+from gradleak.data import Column, ColumnKind, Table, raw_domain, scaled_domain
 from gradleak.data.table import text_rows
 from gradleak.datasets.files import DAMAGED, npz_arrays, row_range
 from gradleak.results import InputError
@@ -81,8 +81,7 @@ def csv_file(
     inputs = torch.from_numpy(np.concatenate(parts, axis=1)).to(torch.float32)
     wanted = torch.from_numpy(table.cells[target][chosen])
     targets = wanted.to(torch.int64) if target in values else wanted.to(torch.float32)[:, None]
-    width = inputs.shape[1]
-    return Batch(inputs, targets, Domain(shape=(width,), kind=DomainKind.TABULAR) if scale else raw_domain(given))
+    return Batch(inputs, targets, scaled_domain(given) if scale else raw_domain(given))
 
 
 def header_of(path: str | os.PathLike[str], delimiter: str = ",") -> list[str]:

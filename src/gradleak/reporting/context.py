@@ -32,8 +32,8 @@ from gradleak.results import (
 
 F = TypeVar("F", bound=Finding)
 LARGEST_PICTURE = 4 * 2**20
-# Scores beside the error, by kind of data: in front of it and behind it. Of rows and signals there are none: decibels and
-# SSIM are numbers of pictures.
+# Scores beside the error, by kind of data: in front of it and behind it. Of signals there are none, and of rows those of
+# their cells where columns are stated: decibels and SSIM are numbers of pictures.
 _SIMILAR: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "image": (("psnr",), ("ssim",)),
     "tokens": (("exact_hits",), ("rouge_l", "google_bleu", "bag_recall", "bag_precision")),
@@ -102,6 +102,8 @@ class Context:
     @property
     def similar(self) -> tuple[Sequence[str], Sequence[str]]:
         """The scores that stand beside the error of a reconstruction, in front of it and behind it."""
+        if self.data_kind == "tabular" and any(score.name == "cell_accuracy" for _, score in self.record.scores):
+            return (), ("cell_accuracy",)
         return _SIMILAR.get(self.data_kind, ((), ()))
 
     @property

@@ -183,6 +183,7 @@ SCORE_NAMES: Mapping[str, str] = {
     "bag_recall": "words found",
     "bag_precision": "named words that are there",
     "label_accuracy": "labels found",
+    "cell_accuracy": "cells found",
     "wrong_pairing_rmse": "{entry} RMSE against wrong examples",
     "chance_pixel_rmse": "{entry} RMSE of luck",
     "attack_success_rate": "attack success rate",

@@ -658,3 +658,11 @@ KARIYAPPA_2023 = Citation(
     year=2023,
     identifier="arXiv:2209.05578",
 )
+VERO_2023 = Citation(
+    key="vero2023tableak",
+    authors="Vero, Balunović, Dimitrov and Vechev",
+    title="TabLeak: Tabular Data Leakage in Federated Learning",
+    venue="ICML",
+    year=2023,
+    identifier="arXiv:2210.01785",
+)

@@ -1,5 +1,6 @@
 """Claim against truth: image errors in pixels scaled to [0, 1], one-to-one pairing, blind guesses; guesses of adversaries."""
 
+from gradleak.scoring.cells import CELL_TOLERANCE, score_cells
 from gradleak.scoring.chance import (
     BASELINE_NAMES,
     CHANCE_ENTRIES,
@@ -38,6 +39,7 @@ from gradleak.scoring.text import (
 
 __all__ = [
     "BASELINE_NAMES",
+    "CELL_TOLERANCE",
     "CHANCE_ENTRIES",
     "CHANCE_LEVEL",
     "EXACT_HIT_RMSE",
@@ -72,6 +74,7 @@ __all__ = [
     "rmse",
     "rouge_l",
     "rouge_n",
+    "score_cells",
     "score_claim",
     "score_images",
     "score_perceptual",

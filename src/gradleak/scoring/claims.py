@@ -13,6 +13,7 @@ from torch import Tensor
 from gradleak.core import NO_TOKEN, Batch, Domain, Objective, Reconstruction, Vocabulary
 from gradleak.core.evaluation import LinearCalls
 from gradleak.results import Evidence, GradleakError, InputError, Leakier, Outcome, Score, median
+from gradleak.scoring.cells import score_cells
 from gradleak.scoring.chance import CHANCE_LEVEL, blind_baseline, chance_pixel_rmse
 from gradleak.scoring.pairing import Pairing, label_accuracy
 from gradleak.scoring.reconstruction import pixels_of_truth, score_images
@@ -52,10 +53,12 @@ def check_truth(batch: Batch) -> None:
 def score_claim(
     reconstruction: Reconstruction, batch: Batch, *, beside: Sequence[Batch] = (), objective: Objective | None = None
 ) -> list[Score]:
-    """The scores of a reconstruction by the kind of the truth: `score_tokens` or `score_images`."""
-    if batch.declared_domain().vocabulary is not None:
+    """The scores of a reconstruction by the kind of the truth: `score_tokens` or `score_images`, of tables `score_cells` too."""
+    domain = batch.declared_domain()
+    if domain.vocabulary is not None:
         return score_tokens(reconstruction, batch, objective)
-    return score_images(reconstruction, batch, beside=beside)
+    scores = score_images(reconstruction, batch, beside=beside)
+    return scores if domain.columns is None else [*scores, score_cells(reconstruction, batch)]
 
 
 def blind_scores(

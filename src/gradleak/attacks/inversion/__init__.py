@@ -51,6 +51,7 @@ from gradleak.attacks.inversion.optimizers import (
     StepDecay,
 )
 from gradleak.attacks.inversion.peel import Peel
+from gradleak.attacks.inversion.pooling import PoolBy, Pooled, Pooling
 from gradleak.attacks.inversion.populations import CMAES, HandOn, PopulationOptimizer, Populations
 from gradleak.attacks.inversion.priors import (
     BatchNormStatistics,
@@ -66,6 +67,8 @@ from gradleak.attacks.inversion.priors import (
 )
 from gradleak.attacks.inversion.problem import LabelPolicy
 from gradleak.attacks.inversion.reading import LabelSource, LocalTraining
+from gradleak.attacks.inversion.table_rows import TableRows
+from gradleak.attacks.inversion.tableak import TabLeak
 from gradleak.attacks.inversion.tag import TAG
 from gradleak.attacks.inversion.variables import Code, Part, Pixels, PixelsAndLabels, Space, Start, Variables
 
@@ -128,6 +131,9 @@ __all__ = [
     "Peel",
     "Pixels",
     "PixelsAndLabels",
+    "PoolBy",
+    "Pooled",
+    "Pooling",
     "PopulationOptimizer",
     "Populations",
     "Preset",
@@ -148,6 +154,8 @@ __all__ = [
     "StepDecay",
     "Steps",
     "Support",
+    "TabLeak",
+    "TableRows",
     "TotalVariation",
     "Translation",
     "UntrainedGenerator",

@@ -12,6 +12,7 @@ import torch
 from gradleak.attacks.attack import Attack, Monitor
 from gradleak.attacks.inversion.matching import CosineDistance, Matching
 from gradleak.attacks.inversion.optimizers import Adam, Iterations, Optimizer, SearchStage
+from gradleak.attacks.inversion.pooling import Pooling
 from gradleak.attacks.inversion.priors import Prior
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_generator, check_labels, readable
 from gradleak.attacks.inversion.reading import LocalTraining, draws_of
@@ -68,6 +69,7 @@ class Inversion(Attack):
             never.
         max_bytes: memory for updates in lockstep; more starts than fit are done in chunks of the same loop.
         compile: whether `torch.compile` is used where it pays.
+        pooling: how rows of a table are pooled over starts; None claims the best start.
     """
 
     name: ClassVar[str] = "inversion"
@@ -89,6 +91,7 @@ class Inversion(Attack):
     patience: Count | None = None
     max_bytes: Count = 2**30
     compile: bool = False
+    pooling: Pooling | None = None
 
     def __post_init__(self) -> None:
         """Check what depends on more than one field."""

@@ -12,6 +12,7 @@ from gradleak.attacks.attack import Monitor
 from gradleak.attacks.inversion.evaluation import Evaluator, Rules
 from gradleak.attacks.inversion.matching import Matching
 from gradleak.attacks.inversion.optimizers import SearchStage
+from gradleak.attacks.inversion.pooling import Pooling
 from gradleak.attacks.inversion.priors import Prior
 from gradleak.attacks.inversion.problem import Problem
 from gradleak.results import Outcome
@@ -57,6 +58,10 @@ class Settings(Protocol):
     @property
     def compile(self) -> bool:
         """True if `torch.compile` is used where it pays."""
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """Pooling of rows of a table over starts; None claims the best start."""
 
 
 class Lockstep:

@@ -269,9 +269,12 @@ class Problem:
 
     def fit(self, flat: Tensor) -> Fit:
         """Fit of the release of flat unknowns (n,), as it is known, to the update."""
-        guess = self.variables.decode(self.space, flat, self.labels)
+        return self.fit_of(*self.variables.decode(self.space, flat, self.labels))
+
+    def fit_of(self, inputs: Tensor, targets: Tensor) -> Fit:
+        """Fit of the release of a guess, as it is known, to the update."""
         with torch.no_grad():
-            released = self.read(self._mean(self.stated or self.release, *guess))
+            released = self.read(self._mean(self.stated or self.release, inputs, targets))
         target, released = self.target.cpu(), released.cpu()
         scale = target.abs().max().double()
         squared = along = 0.0

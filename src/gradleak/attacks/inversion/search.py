@@ -13,6 +13,7 @@ from gradleak.attacks.attack import Monitor, fingerprint
 from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION, Route
 from gradleak.attacks.inversion.lockstep import Lockstep, Saved, Settings, choose_rows
 from gradleak.attacks.inversion.optimizers import Optimizer, SearchStage, Steps
+from gradleak.attacks.inversion.pooling import Pooled, Pooling
 from gradleak.attacks.inversion.populations import HandOn, PopulationOptimizer, Populations
 from gradleak.attacks.inversion.priors import GroupConsistency
 from gradleak.attacks.inversion.problem import Problem
@@ -425,10 +426,17 @@ class Search(Lockstep):
                 note="the matching loss was never finite",
                 details=details,
             )
-        best = self.best[chosen]
-        inputs, targets = problem.variables.decode(problem.space, best, problem.labels)
-        fit = problem.fit(best)
+        inputs, targets = problem.variables.decode(problem.space, self.best[chosen], problem.labels)
+        if (pooling := self.settings.pooling) is not None:
+            pooled = self._pooled(pooling, place, chosen, ending)
+            inputs = problem.space.domain.from_pixels(pooled.pixels).to(inputs)
+            details |= pooled.facts()
+            with torch.no_grad():
+                matching = problem.reading.matching(self.matching)
+                loss = float(matching(problem.released(inputs, targets), problem.target))
+        fit = problem.fit_of(inputs, targets)
         notes = [problem.note, *(prior.note(problem) for prior in self.settings.priors), fit.note]
+        notes += [] if pooling is None else [pooling.note(problem.space.domain)]
         if bool((self.history[0][rows] <= self.floor[place]).any()):
             # The first guess is random: when it fits, the update does not tell inputs apart.
             ending = Outcome.NOT_IDENTIFIABLE
@@ -445,6 +453,18 @@ class Search(Lockstep):
             details={**details, "relative_residual": fit.relative_residual, "scale": fit.scale},
             **problem.sentences(inputs, targets),
         )
+
+    def _pooled(self, pooling: Pooling, place: int, chosen: int, ending: Outcome) -> Pooled:
+        """The rows of a target pooled over its starts; of the chosen one alone where that explains the update."""
+        problem, starts = self.problems[place], self.settings.restarts
+        rows = [chosen]
+        if ending is not Outcome.CONVERGED:
+            rows = [row for row in range(place * starts, (place + 1) * starts) if torch.isfinite(self.best_loss[row])]
+        space = problem.space
+        pixels = [
+            space.domain.to_pixels(problem.variables.decode(space, self.best[row], problem.labels)[0]) for row in rows
+        ]
+        return pooling(space.domain, torch.stack(pixels), rows.index(chosen), problem.alike)
 
 
 def _span(places: Tensor | None) -> Tensor | slice | None:

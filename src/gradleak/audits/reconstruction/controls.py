@@ -56,14 +56,14 @@ def planted_leak(
 
     Args:
         domain: shape, range and normalization of the audited data.
-        generator: draws the example (uniform over the valid range) and the weights.
+        generator: draws the example (uniform over the valid range, of a category one value) and the weights.
         images: a generator that the adversary searches: the example is then an image of its own, of class 0 where it is
             conditional, since no such search can find anything but an image.
     """
     if domain.vocabulary is not None:
         # A sentence of one word is guessed by luck too often to tell anything.
         return _planted_sentence(domain.vocabulary, max(domain.size, LEAST_PLANTED), generator)
-    pixels = torch.rand((1, *domain.shape), generator=generator)
+    pixels = domain.decided(torch.rand((1, *domain.shape), generator=generator))
     inputs = domain.from_pixels(pixels)
     label = torch.randint(POSITIVE_CLASSES, (1,), generator=generator)
     if images is not None:
