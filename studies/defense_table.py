@@ -99,7 +99,7 @@ class DefenseTable(Study):
         rows: list[dict[str, Any]] = []
         with Store(self.cells) as store, one_thread():
             for shield in map(Shield, self.shields):
-                release = Release(FedSGD(), shield.defenses(scale, objective.size))
+                release = Release(FedSGD(), shield.defenses(scale, objective.size, _head(objective)))
                 rows.append(self._row(shield, objective, release, examples, store))
                 say(sentence(rows[-1]))
                 if self.utility_rounds:
@@ -228,6 +228,11 @@ class DefenseTable(Study):
             seed=self.seed,
         )
         return worth_with(network, release, settings)
+
+
+def _head(objective: Objective) -> str:
+    """Name of the last linear layer."""
+    return [name for name, tensor in objective.params.items() if tensor.dim() == 2][-1].removesuffix(".weight")
 
 
 __all__ = ["DefenseTable"]

@@ -13,10 +13,12 @@ from gradleak.defenses import (
     GaussianNoise,
     LaplaceNoise,
     NoiseOn,
+    Outpost,
     Prune,
     Quantize,
     RandomSparsify,
     Sign,
+    Soteria,
     SpectralNoise,
     TopK,
 )
@@ -41,14 +43,16 @@ class Shield(StrEnum):
     RANDOM_SPARSIFY = "random_sparsify"
     QUANTIZE = "quantize"
     SIGN = "sign"
+    SOTERIA = "soteria"
+    OUTPOST = "outpost"
 
     @property
     def described(self) -> str:
         """The defense with its constant, as a table prints it."""
         return _TITLES[self]
 
-    def defenses(self, norm: float, entries: int) -> tuple[Defense, ...]:
-        """The defenses for a public gradient of this norm c and so many entries."""
+    def defenses(self, norm: float, entries: int, head: str) -> tuple[Defense, ...]:
+        """The defenses for a public gradient of this norm c and so many entries, of a model with this last linear layer."""
         std = SHARE * norm / math.sqrt(entries)
         match self:
             case Shield.NONE:
@@ -77,6 +81,10 @@ class Shield(StrEnum):
                 return (Quantize(bits=8),)
             case Shield.SIGN:
                 return (Sign(),)
+            case Shield.SOTERIA:
+                return (Soteria(layer=head),)
+            case Shield.OUTPOST:
+                return (Outpost(),)
 
 
 _TITLES = {
@@ -93,6 +101,8 @@ _TITLES = {
     Shield.RANDOM_SPARSIFY: "`RandomSparsify(0.1)`",
     Shield.QUANTIZE: "`Quantize(bits=8)`",
     Shield.SIGN: "`Sign()`",
+    Shield.SOTERIA: "`Soteria()` of the last layer",
+    Shield.OUTPOST: "`Outpost()` of the first iteration",
 }
 
 __all__ = ["SHARE", "Shield"]

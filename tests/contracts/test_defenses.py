@@ -56,6 +56,7 @@ EXAMPLES: dict[str, list[Defense]] = {
         defenses.LayerNoise(std={}, default=0.2),
         defenses.LayerNoise(std={}),
     ],
+    "Outpost": [defenses.Outpost(), defenses.Outpost(iteration=40, scale=0.1)],
     "Prune": [defenses.Prune(0.6), defenses.Prune(0.6, by="layer"), defenses.Prune(0.0)],
     "Quantize": [
         defenses.Quantize(bits=4),
@@ -66,6 +67,7 @@ EXAMPLES: dict[str, list[Defense]] = {
     ],
     "RandomSparsify": [defenses.RandomSparsify(0.4), defenses.RandomSparsify(0.4, unbiased=False)],
     "Sign": [defenses.Sign()],
+    "Soteria": [defenses.Soteria(layer="2"), defenses.Soteria(layer="2", share=0.0)],
     "SpectralNoise": [defenses.SpectralNoise(norm=0.3), defenses.SpectralNoise(norm=0.3, directions=3)],
     "TopK": [defenses.TopK(0.4), defenses.TopK(0.4, by="layer"), defenses.TopK(0.4, by="tensor")],
     "VariationalBottleneck": [defenses.VariationalBottleneck(), defenses.VariationalBottleneck(beta=0.1, width=3)],

@@ -226,6 +226,8 @@ ANSWERS: list[tuple[Defense, object]] = [
     (defenses.Quantize(bits=4, stochastic=False), Rounded()),
     (defenses.SpectralNoise(norm=0.3, directions=2), MovedAlong(norm=0.3, directions=2, dense_limit=4096)),
     (defenses.Sign(), None),
+    (defenses.Soteria(layer="2"), None),
+    (defenses.Outpost(), None),
     (defenses.RandomSparsify(0.5), None),
     (defenses.VariationalBottleneck(), None),
 ]

@@ -37,7 +37,7 @@ def test_who_knows_a_clip_undoes_it(tiny_images: str, tmp_path: Path, monkeypatc
     # The static adversary takes half the gradient for all of it: δ = (C/‖g‖ − 1) g; the adaptive one sees no noise.
     assert clipped["static"]["predictions"][0]["value"] > 0.1
     assert clipped["adaptive"]["predictions"][0]["value"] < 1e-5
-    (noise,) = Shield.GAUSSIAN.defenses(result.details["public_norm"], 4000)
+    (noise,) = Shield.GAUSSIAN.defenses(result.details["public_norm"], 4000, "9")
     assert noise.std == pytest.approx(0.05 * result.details["public_norm"] / math.sqrt(4000))
     assert 0 < noisy["adaptive"]["predictions"][0]["bound"] < noisy["adaptive"]["predictions"][0]["value"]
     assert any(line.startswith("clip: ") and "leaks to the latter" in line for line in result.conclusion)
@@ -45,7 +45,7 @@ def test_who_knows_a_clip_undoes_it(tiny_images: str, tmp_path: Path, monkeypatc
     # A cell is what the attack gives by hand.
     batch = draw_images(tiny_images, count=1, seed=0)
     objective = SmallNetwork.SIGMOID_LENET.objective(batch, seed=0)
-    release = Release(FedSGD(), Shield.GAUSSIAN.defenses(result.details["public_norm"], objective.size))
+    release = Release(FedSGD(), Shield.GAUSSIAN.defenses(result.details["public_norm"], objective.size, "9"))
     update = release(objective, batch, derive_generator(0, "release", "gaussian", "0"))
     knowledge = HonestButCurious().disclose(objective, release, batch)
     attack = GaussNewton(starts=1, max_steps=10)
@@ -86,6 +86,6 @@ def test_utility_is_measured_or_refused(tiny_images: str) -> None:
 def test_every_shield_is_a_release() -> None:
     objective = SmallNetwork.SIGMOID_LENET.objective(draw_images(None, count=1, seed=0), seed=0)
     for shield in Shield:
-        release = Release(FedSGD(), shield.defenses(1.0, objective.size))
+        release = Release(FedSGD(), shield.defenses(1.0, objective.size, "9"))
         assert len(release.defenses) == (shield is not Shield.NONE)
         assert shield.described

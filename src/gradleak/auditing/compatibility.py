@@ -38,6 +38,7 @@ from gradleak.defenses import (
     NoiseOn,
     Quantize,
     SensitiveClassifier,
+    Soteria,
     VariationalBottleneck,
 )
 from gradleak.models import Activation, initialize_default, mlp, transformer
@@ -327,12 +328,14 @@ _EXAMPLES: Mapping[str, Callable[[], Defense]] = {
     "AdversarialPerturbation": _perturbation,
     "DPSGD": lambda: DPSGD(clip_norm=0.5, noise_std=0.1, noise=NoiseOn.SUM),
     "LayerNoise": lambda: LayerNoise(std={"0": 0.1, "2": 0.2}),
+    "Soteria": lambda: Soteria(layer="2"),
     "VariationalBottleneck": lambda: VariationalBottleneck(width=4),
 }
 # Examples that name or count what a model holds, for the encoder of tokens.
 _ON_TOKENS: Mapping[str, Callable[[], Defense]] = {
     "AdversarialPerturbation": partial(_perturbation, tokens=True),
     "LayerNoise": lambda: LayerNoise(std={"word": 0.1, "blocks.0.query": 0.2}),
+    "Soteria": lambda: Soteria(layer="head"),
 }
 # Attacks on numbers whose unknowns have to be named where the examples are sentences.
 _ON_SENTENCES: Mapping[str, Callable[[], Attack]] = {"Inversion": lambda: Inversion(variables=Embeddings())}

@@ -49,9 +49,22 @@ class BatchDefense(Defense):
     def mean(self, update: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The mean over draws, or as much of it as follows from update and batch alone; pure, differentiable."""
 
+    def mean_at(
+        self, update: Mapping[str, Tensor], batch: Batch, objective: Objective, params: Mapping[str, Tensor]
+    ) -> Tensors:
+        """The mean over draws where it follows from the model, too; `mean`, unless it is overridden. Pure, differentiable.
+
+        Args:
+            update: as far as it is made.
+            batch: the private data.
+            objective: the client's loss.
+            params: that it shares its update for.
+        """
+        return self.mean(update, batch)
+
     @abstractmethod
     def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
-        """The law of what `draw` adds to `mean`, None for nothing."""
+        """The law of what `draw` adds to its mean, None for nothing."""
 
     @abstractmethod
     def draw(
@@ -141,7 +154,10 @@ class Release:
         """The released update without its noise, by name; pure, differentiable in `batch.inputs`."""
         update = self.protocol.mean(objective, params, batch, self._at_example)
         for defense in self._on_update:
-            update = defense.mean(update, batch) if isinstance(defense, BatchDefense) else defense.mean(update)
+            if isinstance(defense, BatchDefense):
+                update = defense.mean_at(update, batch, objective, params)
+            else:
+                update = defense.mean(update)
         return update
 
     def noise(

@@ -7,8 +7,10 @@ from gradleak.defenses.adversarial_perturbation import (
 )
 from gradleak.defenses.clip import DPSGD, Clip, ClipPerExample, ClipPerLayer, ClipTensorsPerExample, NoiseOn
 from gradleak.defenses.noise import GaussianNoise, LaplaceNoise, LayerNoise, SpectralNoise
+from gradleak.defenses.outpost import Outpost
 from gradleak.defenses.quantize import Quantize, QuantizeRange
 from gradleak.defenses.self_test import Check, Claims, SelfTest, self_test
+from gradleak.defenses.soteria import Soteria
 from gradleak.defenses.sparse import Prune, PruneBy, RandomSparsify, Sign, TopK, TopKBy
 from gradleak.defenses.variational_bottleneck import (
     BottleneckLayer,
@@ -35,6 +37,7 @@ __all__ = [
     "LaplaceNoise",
     "LayerNoise",
     "NoiseOn",
+    "Outpost",
     "Prune",
     "PruneBy",
     "Quantize",
@@ -43,6 +46,7 @@ __all__ = [
     "SelfTest",
     "SensitiveClassifier",
     "Sign",
+    "Soteria",
     "SpectralNoise",
     "TopK",
     "TopKBy",

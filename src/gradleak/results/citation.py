@@ -666,3 +666,26 @@ VERO_2023 = Citation(
     year=2023,
     identifier="arXiv:2210.01785",
 )
+SUN_2021 = Citation(
+    key="sun2021soteria",
+    authors="Sun, Li, Wang, Yang, Li and Chen",
+    title="Soteria: Provable Defense Against Privacy Leakage in Federated Learning From Representation Perspective",
+    venue="CVPR",
+    year=2021,
+    identifier="arXiv:2012.06043",
+)
+BALUNOVIC_STAAB_2022 = Citation(
+    key="balunovic2022bayesian",
+    authors="Balunović, Dimitrov, Staab and Vechev",
+    title="Bayesian Framework for Gradient Leakage",
+    venue="ICLR",
+    year=2022,
+    identifier="arXiv:2111.04706",
+)
+WANG_2023 = Citation(
+    key="wang2023outpost",
+    authors="Wang, Hugh and Li",
+    title="More than Enough is Too Much: Adaptive Defenses against Gradient Leakage in Production Federated Learning",
+    venue="IEEE INFOCOM",
+    year=2023,
+)
