@@ -88,3 +88,18 @@ def test_an_image_of_noise_is_told_by_units_that_look_at_parts_of_it() -> None:
     torch.testing.assert_close(found, levels.reshape(-1), rtol=0, atol=1e-12)
     # With an error of a level nothing is told, and nothing is claimed.
     assert on_grid(image, code, precision, Grid(steps=255, error=4e-3, explains=explains), lambda _: None) is None
+
+
+@pytest.mark.timeout(60)
+def test_a_window_that_nothing_open_moves_is_asked_once() -> None:
+    # One open direction moves the last pixel by itself and all others by less than round-off.
+    basis = torch.full((63, 1), 1e-8, dtype=torch.float64)
+    basis[-1] = 1.0
+    start = torch.full((63,), 0.5001, dtype=torch.float64)
+    start[:-1] = torch.linspace(0, 1, 62, dtype=torch.float64).mul(255).round() / 255
+    image = OpenImage(start=start, basis=basis / basis.norm(), shape=(1, 7, 9), inactive=None)
+    zero, one = torch.zeros(1, dtype=torch.float64), torch.eye(1, dtype=torch.float64)
+    told: list[int] = []
+    grid = Grid(steps=255, error=1e-12, explains=lambda _: False)
+    assert on_grid(image, zero, one, grid, told.append) is None
+    assert 1 < len(told) < 63
