@@ -60,7 +60,7 @@ def test_layers_give_a_lower_bound(lenet: GradientJacobian) -> None:
     name = list(objective.params)[-2].rpartition(".")[0]
     score = LargestEigenvalue(layers=[name], tolerance=1e-9)(lenet.exposure, operator=lenet)
     rows = sum(tensor.numel() for key, tensor in objective.params.items() if key.startswith(f"{name}."))
-    assert score.details["released"] == rows
+    assert score.details["rows"] == rows
     assert score.value == pytest.approx(float(np.linalg.norm(dense[-rows:], 2) ** 2))
     assert score.value < float(np.linalg.norm(dense, 2) ** 2)
     assert score.evidence is Evidence.LOWER_BOUND

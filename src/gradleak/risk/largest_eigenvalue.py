@@ -119,5 +119,5 @@ class LargestEigenvalue(Measure):
             Evidence.LOWER_BOUND,
             outcome=found.outcome,
             note=_OF_LAYERS.format(", ".join(self.layers), part.shape[0], whole),
-            details=details | {"released": part.shape[0], "of": whole},
+            details=details | {"rows": part.shape[0], "of": whole},
         )
