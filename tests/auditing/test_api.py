@@ -98,7 +98,7 @@ def test_one_example_behind_a_chain_of_layers_is_read_without_a_search(by_defaul
     ("model", "count", "release"),
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.GELU(), nn.Linear(8, 4)), 1, None),
-        (nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 4)), 2, None),
+        (nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 4)), 3, None),
         (
             nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 4)),
             1,

@@ -55,6 +55,7 @@ from studies import (
     SentenceTable,
     ShuffledClients,
     SpectralNoiseGain,
+    TableInversion,
     TokenDecoders,
     Unfairness,
 )
@@ -107,6 +108,7 @@ def test_studies_are_found_by_name() -> None:
         "sentence_table": SentenceTable,
         "shuffled_clients": ShuffledClients,
         "spectral_noise": SpectralNoiseGain,
+        "table_inversion": TableInversion,
         "token_decoders": TokenDecoders,
         "unfairness": Unfairness,
     }

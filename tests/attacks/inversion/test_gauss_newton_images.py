@@ -42,7 +42,7 @@ def test_a_small_color_image_is_found_beyond_100_db(weights: str) -> None:
     case = setting(model, Batch(image, torch.tensor([3]), Domain.image(channels=3, height=8, width=8)))
     found = GaussNewton(starts=1)(case.update, case.knowledge, generator=_generator())
     assert found.outcome is Outcome.CONVERGED
-    assert found.details["steps"] == {"use": "DenseSteps"}
+    assert found.details["steps"] == {"use": "DenseSteps", "reuse": 40}
     assert _psnr(found.inputs, image) > 100
 
 

@@ -61,7 +61,9 @@ class DenseSteps(Steps):
 
     def again(self, system: ResidualSystem, point: Tensor, last: LocalModel, gain: float) -> LocalModel | None:
         """The Gram matrix of the last model, with the products of the new point."""
-        iterations = min(self.reuse, point.numel() // 8) if system.keeps_form else 0
+        # Words are read off models that hold AᵀA of the point itself.
+        keeps = system.keeps_form and system.problem.space.sentences is None
+        iterations = min(self.reuse, point.numel() // 8) if keeps else 0
         held = last.held if isinstance(last, _ReusedModel) else last
         if iterations < LOOK_AFTER or gain < LEAST_GAIN_RATIO or not isinstance(held, FactoredModel):
             return None
@@ -164,7 +166,9 @@ class _ReusedModel(LocalModel):
             if found is not None:
                 return -found
             self._renew()
-            self.held.solve(slope, self._damping, self._free)
+        # Renewed here or by the look at the rank: not factored yet.
+        if not self.held.is_solved and self.held.solve(slope, self._damping, self._free) is None:
+            return torch.zeros_like(slope)
         return -self.held.by_factor(slope)
 
     def gram(self) -> Tensor | None:
