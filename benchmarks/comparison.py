@@ -79,7 +79,6 @@ AIMS: tuple[Aim, ...] = (
         module="layer_gradients",
         row=".",
     ),
-    Aim(what="public operations of more than 20 ms", most=1.1, unit="of a loop", module="loops", row="."),
     Aim(what="peak memory: four models and the stated budget", most=5.0, unit="sizes of the model", module="memory", row="."),
     Aim(what="a gate on a small model", most=0.3, unit="s", module="start", row="a gate, further rounds"),
     Aim(what="one more small item of a plan", most=30.0, unit="ms", module="start", row="one more example"),
